@@ -1,0 +1,1 @@
+"""Makes a checkout ready to run, from locked versions. Standard library only: it runs before anything is installed."""
