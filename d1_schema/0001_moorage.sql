@@ -1,0 +1,259 @@
+-- Moorage, schema 1: what one deployment remembers.
+--
+-- The database is the only truth; Durable Objects hold hints and can be rebuilt from here at any instant.
+-- Every operation is one batch of statements that commits whole or not at all. A batch begins with its preconditions:
+-- an insert into `preconditions` that selects a row only when the condition is broken, and so breaks the named CHECK of
+-- its column and with it the batch. The table is always empty.
+--
+-- Conventions. Instants are integer milliseconds since 1970 UTC, and end in _at, or are called not_before or deadline.
+-- JSON columns hold RFC 8785 text. Ids are text, allocated by the caller before the batch. An epoch is the fencing number
+-- of a lease: it only grows. Every statement in this file may be applied twice and has then been applied once; a later
+-- schema is a later file, never an edit of this one.
+--
+-- moorage        two facts about the database itself: the schema and the format of its stored records
+-- preconditions  see above
+-- history        what happened: one entry a mutation, appended in the mutation's own batch; `position` orders all,
+--                `revision` counts the entries of one subject from 1 without gaps
+-- leases         who may write under a key, for everything that has no row of its own to be leased
+-- idempotency    the Idempotency-Keys of the last day, with what they made
+-- kinds          what programs may publish: declared paths and the slot that each occupies, claim policy, JSON Schema
+-- credentials    who may ask: SHA-256 of the bearer token, subject, grants
+-- senders        webhook senders; their signing secrets stand apart in sender_secrets, which only verification reads
+-- destinations   where requests may be sent, with the destination's own window of deduplication
+-- scopes         the tree of scopes
+-- records        the records. `seq` is the position of the record's publication in history, so that order of seq is order
+--                of commit. state: ready -> claimed -> consumed, or back to ready, or dead. `available` is 1 while the
+--                record is ready and not waiting for not_before: claims look at nothing else. The lease stands in the row:
+--                epoch, owner (the worker), claimed_by (the credential's subject), claim (the claim's id), expires_at.
+--                s1..s16 are the values at the kind's declared paths, encoded so that one comparison has one meaning:
+--                NULL missing, a number itself, everything else text behind a tag (s string, b boolean, n null, i instant,
+--                a array, o object).
+-- record_parents lineage, child to parent
+-- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept
+-- due_failures   due work that failed when the clock fired it, and when it is tried again
+
+CREATE TABLE IF NOT EXISTS moorage (
+    key TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO moorage (key, value) VALUES ('schema', '1'), ('record_format', '1') ON CONFLICT (key) DO NOTHING;
+
+CREATE TABLE IF NOT EXISTS preconditions (
+    p0 INTEGER CONSTRAINT precondition_0 CHECK (p0 IS NULL),
+    p1 INTEGER CONSTRAINT precondition_1 CHECK (p1 IS NULL),
+    p2 INTEGER CONSTRAINT precondition_2 CHECK (p2 IS NULL),
+    p3 INTEGER CONSTRAINT precondition_3 CHECK (p3 IS NULL),
+    p4 INTEGER CONSTRAINT precondition_4 CHECK (p4 IS NULL),
+    p5 INTEGER CONSTRAINT precondition_5 CHECK (p5 IS NULL),
+    p6 INTEGER CONSTRAINT precondition_6 CHECK (p6 IS NULL),
+    p7 INTEGER CONSTRAINT precondition_7 CHECK (p7 IS NULL),
+    p8 INTEGER CONSTRAINT precondition_8 CHECK (p8 IS NULL),
+    p9 INTEGER CONSTRAINT precondition_9 CHECK (p9 IS NULL),
+    p10 INTEGER CONSTRAINT precondition_10 CHECK (p10 IS NULL),
+    p11 INTEGER CONSTRAINT precondition_11 CHECK (p11 IS NULL),
+    p12 INTEGER CONSTRAINT precondition_12 CHECK (p12 IS NULL),
+    p13 INTEGER CONSTRAINT precondition_13 CHECK (p13 IS NULL),
+    p14 INTEGER CONSTRAINT precondition_14 CHECK (p14 IS NULL),
+    p15 INTEGER CONSTRAINT precondition_15 CHECK (p15 IS NULL)
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS history (
+    position INTEGER NOT NULL PRIMARY KEY,
+    subject TEXT NOT NULL,
+    revision INTEGER NOT NULL CHECK (revision > 0),
+    type TEXT NOT NULL,
+    kind TEXT,
+    actor TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    data TEXT NOT NULL,
+    content_sha256 TEXT
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS history_by_subject ON history (subject, revision);
+
+CREATE TABLE IF NOT EXISTS leases (
+    key TEXT NOT NULL PRIMARY KEY,
+    epoch INTEGER NOT NULL CHECK (epoch > 0),
+    owner TEXT,
+    expires_at INTEGER,
+    CHECK ((owner IS NULL) = (expires_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS idempotency (
+    subject TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    reference TEXT NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (subject, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idempotency_by_expiry ON idempotency (expires_at);
+
+CREATE TABLE IF NOT EXISTS kinds (
+    name TEXT NOT NULL PRIMARY KEY,
+    revision INTEGER NOT NULL CHECK (revision > 0),
+    paths TEXT NOT NULL,
+    schema TEXT,
+    lease_seconds INTEGER NOT NULL,
+    max_attempts INTEGER NOT NULL,
+    retry TEXT NOT NULL,
+    retry_delays TEXT NOT NULL,
+    retention_seconds INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS credentials (
+    id TEXT NOT NULL PRIMARY KEY,
+    token_sha256 TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    grants TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS credentials_by_token ON credentials (token_sha256);
+
+CREATE TABLE IF NOT EXISTS senders (
+    name TEXT NOT NULL PRIMARY KEY,
+    scheme TEXT NOT NULL CHECK (scheme IN ('standard', 'github', 'stripe', 'bearer')),
+    subject TEXT NOT NULL,
+    tolerance_seconds INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS sender_secrets (
+    sender TEXT NOT NULL,
+    ordinal INTEGER NOT NULL,
+    secret TEXT NOT NULL,
+    PRIMARY KEY (sender, ordinal)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS destinations (
+    name TEXT NOT NULL PRIMARY KEY,
+    url TEXT NOT NULL,
+    methods TEXT NOT NULL,
+    secret TEXT,
+    dedup_window_seconds INTEGER,
+    publication INTEGER NOT NULL CHECK (publication IN (0, 1)),
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS scopes (
+    id TEXT NOT NULL PRIMARY KEY,
+    parent TEXT,
+    config TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER NOT NULL PRIMARY KEY,
+    id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    body_sha256 TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('ready', 'claimed', 'consumed', 'dead')),
+    available INTEGER NOT NULL CHECK (available IN (0, 1)),
+    not_before INTEGER,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    owner TEXT,
+    claimed_by TEXT,
+    claim TEXT,
+    expires_at INTEGER,
+    ended_at INTEGER,
+    failure TEXT,
+    settlement_sha256 TEXT,
+    receipt TEXT,
+    s1 ANY,
+    s2 ANY,
+    s3 ANY,
+    s4 ANY,
+    s5 ANY,
+    s6 ANY,
+    s7 ANY,
+    s8 ANY,
+    s9 ANY,
+    s10 ANY,
+    s11 ANY,
+    s12 ANY,
+    s13 ANY,
+    s14 ANY,
+    s15 ANY,
+    s16 ANY,
+    CHECK (available = 0 OR state = 'ready'),
+    CHECK (available = 1 OR state <> 'ready' OR not_before IS NOT NULL),
+    CHECK ((state = 'claimed') = (expires_at IS NOT NULL)),
+    CHECK ((state = 'claimed') = (claim IS NOT NULL)),
+    CHECK ((state IN ('consumed', 'dead')) = (ended_at IS NOT NULL)),
+    CHECK ((state = 'consumed') = (receipt IS NOT NULL))
+) STRICT;
+CREATE UNIQUE INDEX IF NOT EXISTS records_by_id ON records (id);
+CREATE INDEX IF NOT EXISTS records_by_kind ON records (kind, seq);
+CREATE INDEX IF NOT EXISTS records_ready ON records (kind, priority DESC, seq) WHERE available = 1;
+CREATE INDEX IF NOT EXISTS records_waiting ON records (not_before) WHERE available = 0 AND state = 'ready';
+CREATE INDEX IF NOT EXISTS records_leased ON records (expires_at, claim) WHERE state = 'claimed';
+CREATE INDEX IF NOT EXISTS records_dead ON records (kind, seq) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS records_by_s1 ON records (kind, s1, priority DESC, seq) WHERE available = 1 AND s1 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s2 ON records (kind, s2, priority DESC, seq) WHERE available = 1 AND s2 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s3 ON records (kind, s3, priority DESC, seq) WHERE available = 1 AND s3 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s4 ON records (kind, s4, priority DESC, seq) WHERE available = 1 AND s4 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s5 ON records (kind, s5, priority DESC, seq) WHERE available = 1 AND s5 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s6 ON records (kind, s6, priority DESC, seq) WHERE available = 1 AND s6 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s7 ON records (kind, s7, priority DESC, seq) WHERE available = 1 AND s7 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s8 ON records (kind, s8, priority DESC, seq) WHERE available = 1 AND s8 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s9 ON records (kind, s9, priority DESC, seq) WHERE available = 1 AND s9 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s10 ON records (kind, s10, priority DESC, seq) WHERE available = 1 AND s10 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s11 ON records (kind, s11, priority DESC, seq) WHERE available = 1 AND s11 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s12 ON records (kind, s12, priority DESC, seq) WHERE available = 1 AND s12 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s13 ON records (kind, s13, priority DESC, seq) WHERE available = 1 AND s13 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s14 ON records (kind, s14, priority DESC, seq) WHERE available = 1 AND s14 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s15 ON records (kind, s15, priority DESC, seq) WHERE available = 1 AND s15 IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_by_s16 ON records (kind, s16, priority DESC, seq) WHERE available = 1 AND s16 IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS record_parents (
+    child TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    PRIMARY KEY (child, parent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS record_parents_by_parent ON record_parents (parent, child);
+
+CREATE TABLE IF NOT EXISTS awakeables (
+    id TEXT NOT NULL PRIMARY KEY,
+    token_sha256 TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('pending', 'resolved', 'rejected', 'timed_out')),
+    subject TEXT,
+    label TEXT,
+    metadata TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    deadline INTEGER NOT NULL,
+    payload TEXT,
+    payload_sha256 TEXT,
+    failure TEXT,
+    ended_at INTEGER,
+    ended_by TEXT,
+    CHECK ((state = 'resolved') = (payload IS NOT NULL)),
+    CHECK ((state = 'rejected') = (failure IS NOT NULL)),
+    CHECK ((state = 'pending') = (ended_at IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS awakeables_by_token ON awakeables (token_sha256);
+CREATE INDEX IF NOT EXISTS awakeables_pending ON awakeables (deadline) WHERE state = 'pending';
+
+CREATE TABLE IF NOT EXISTS due_failures (
+    work TEXT NOT NULL,
+    item TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    retry_at INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    PRIMARY KEY (work, item)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,1 @@
+"""The catalog: kinds, credentials and grants, webhook senders, destinations, scopes."""

@@ -1,0 +1,95 @@
+"""Who asks, and what they may do (clause catalog.grants).
+
+A `Caller` is what authentication gives to every operation. It holds no secret but the key from which secrets minted under
+an Idempotency-Key are derived.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from moorage.kernel.errors import Forbidden, Unauthenticated
+from moorage.store.transaction import Transaction
+
+Action = Literal["publish", "read", "claim", "watch", "execute", "resume", "operate", "admin"]
+ACTIONS: frozenset[Action] = frozenset(get_args(Action))
+
+# The credential exists, is not revoked and has not expired: checked inside every mutation, so that revocation stops
+# writes at once.
+_IS_LIVE = """
+SELECT 1 FROM credentials
+WHERE id = :credential AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Actions on kinds. `kinds` are names, or prefixes ending in `*`; an empty tuple means all. `match` narrows the
+    grant to records that match the pattern; None means every record."""
+
+    actions: frozenset[Action]
+    kinds: tuple[str, ...] = ()
+    match: Mapping[str, Any] | None = None
+
+    def covers(self, action: Action, kind: str | None) -> bool:
+        """Whether the grant gives `action` on `kind`; on kind None only a grant for all kinds does. admin gives all."""
+        if action not in self.actions and "admin" not in self.actions:
+            return False
+        if not self.kinds:
+            return True
+        return kind is not None and any(_names(pattern, kind) for pattern in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The verified subject of a request. `credential` is None for the root credential, which may do everything."""
+
+    subject: str
+    grants: tuple[Grant, ...] = ()
+    credential: str | None = None
+    bearer: bytes = field(default=b"", repr=False, compare=False)
+
+    @property
+    def is_root(self) -> bool:
+        return self.credential is None
+
+    def may(self, action: Action, kind: str | None = None) -> bool:
+        """Whether some grant gives `action` on `kind` (on None: on every kind), on some record at least."""
+        return self.is_root or any(True for _ in self._covering(action, kind))
+
+    def may_somewhere(self, actions: Iterable[Action]) -> bool:
+        """Whether some grant gives one of `actions` on some kind."""
+        wanted = frozenset(actions) | {"admin"}
+        return self.is_root or any(grant.actions & wanted for grant in self.grants)
+
+    def demand(self, action: Action, kind: str | None = None) -> None:
+        """Raise Forbidden unless `may`."""
+        if not self.may(action, kind):
+            where = f" on kind {kind!r}" if kind else ""
+            raise Forbidden(f"the credential does not grant {action}{where}")
+
+    def narrowing(self, action: Action, kind: str) -> list[Mapping[str, Any]] | None:
+        """The patterns of which a record must match one; None when some grant is not narrowed.
+
+        An empty list means that no grant covers the action: nothing is visible.
+        """
+        if self.is_root:
+            return None
+        patterns: list[Mapping[str, Any]] = []
+        for grant in self._covering(action, kind):
+            if grant.match is None:
+                return None
+            patterns.append(grant.match)
+        return patterns
+
+    def guard(self, tx: Transaction) -> None:
+        """Let the transaction commit only while the credential is alive; it aborts with Unauthenticated."""
+        if self.credential is not None:
+            tx.require(_IS_LIVE, Unauthenticated("the credential is revoked or has expired"), credential=self.credential)
+
+    def _covering(self, action: Action, kind: str | None) -> Iterator[Grant]:
+        return (grant for grant in self.grants if grant.covers(action, kind))
+
+
+def _names(pattern: str, kind: str) -> bool:
+    return kind.startswith(pattern[:-1]) if pattern.endswith("*") else kind == pattern

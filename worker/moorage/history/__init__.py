@@ -1,0 +1,1 @@
+"""History: what happened, appended in the transaction that made it happen."""

@@ -1,0 +1,48 @@
+"""Appending to history: the only way in, always as part of the mutation's own transaction (clause history.append)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.history import statements
+from moorage.kernel import canonical
+from moorage.store.transaction import Answer, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What to append: `subject` is the id of the thing it happened to; `data` is small JSON without secrets."""
+
+    subject: str
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    kind: str | None = None
+    content_sha256: str | None = None
+
+
+def append(tx: Transaction, actor: str, event: Event) -> Answer:
+    """Append one entry at the transaction's instant; the answer holds its `position`."""
+    return tx.run(
+        statements.APPEND,
+        subject=event.subject,
+        type=event.type,
+        kind=event.kind,
+        actor=actor,
+        data=canonical.dumps(dict(event.data)),
+        content_sha256=event.content_sha256,
+    )
+
+
+def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> Answer:
+    """Append entries in order at consecutive positions; each subject may occur once."""
+    entries = [
+        {
+            "subject": event.subject,
+            "type": event.type,
+            "kind": event.kind,
+            "data": canonical.dumps(dict(event.data)),
+            "content_sha256": event.content_sha256,
+        }
+        for event in events
+    ]
+    return tx.run(statements.APPEND_MANY, actor=actor, entries=canonical.dumps(entries))

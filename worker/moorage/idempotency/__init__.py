@@ -1,0 +1,1 @@
+"""Idempotency keys: the same key with the same content gives the first answer again, for a day."""

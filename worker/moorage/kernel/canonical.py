@@ -1,0 +1,143 @@
+"""One strict way into JSON and one canonical way out of it (clause kernel.canonical-json).
+
+`loads` is the only JSON parser that client bytes meet; `dumps` is the only text that is stored, hashed and compared
+(RFC 8785). What `loads` accepts, `dumps` writes with the same value.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pydantic_core
+import rfc8785
+
+from moorage.kernel.errors import JsonInvalid
+from moorage.kernel.limits import JSON_DEPTH
+
+type_names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+
+_EXACT = 2**53 - 1
+_LONG_NUMBER_CHARACTERS = 400
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def loads(raw: bytes) -> Any:
+    """Parse one JSON text in UTF-8.
+
+    Integers up to 2^53 - 1 are `int`, every other number is `float`. Raises JsonInvalid when the bytes are not UTF-8 or
+    not JSON, when an object has a key twice, a string holds a lone surrogate, a number cannot be kept exactly (a decimal
+    that a double would round: 9007199254740993, 1e400), or the nesting passes JSON_DEPTH.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonInvalid(f"not UTF-8 at byte {error.start}") from None
+    _check_depth_safely(raw)
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant
+        )
+    except json.JSONDecodeError as error:
+        raise JsonInvalid(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    if _SURROGATE_ESCAPE.search(text):
+        _refuse_lone_surrogates(value)
+    if depth(value) > JSON_DEPTH:
+        raise JsonInvalid(f"nested deeper than {JSON_DEPTH} levels")
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The RFC 8785 text of a value that `loads` could have given.
+
+    Raises JsonInvalid for what has no canonical form (NaN, an integer past 2^53 - 1, a lone surrogate, a non-text key).
+    """
+    try:
+        return rfc8785.dumps(value).decode("utf-8")
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+        raise JsonInvalid(f"has no canonical JSON: {error}") from None
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text's UTF-8 bytes, in lower-case hex."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def depth(value: Any) -> int:
+    """How many arrays and objects are inside one another: 0 for a scalar, 1 for `{}`."""
+    level, layer = 0, [value]
+    while layer := [item for item in layer if isinstance(item, (dict, list))]:
+        level += 1
+        layer = [child for item in layer for child in _children(item)]
+    return level
+
+
+def size(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text.encode("utf-8"))
+
+
+def type_name(value: Any) -> str:
+    """The JSON name of a value's type: null, boolean, number, string, array or object."""
+    return type_names.get(type(value), "null")
+
+
+def _children(item: Mapping[str, Any] | list[Any]) -> Iterable[Any]:
+    return item.values() if isinstance(item, dict) else item
+
+
+def _check_depth_safely(raw: bytes) -> None:
+    """The platform's own parser dies of deep nesting, and takes the isolate with it; this one refuses safely."""
+    try:
+        pydantic_core.from_json(raw)
+    except ValueError as error:
+        message = str(error)
+        if "recursion limit" in message:
+            raise JsonInvalid(f"nested deeper than {JSON_DEPTH} levels") from None
+        raise JsonInvalid(f"not JSON: {message}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise JsonInvalid(f"the key {twice[:100]!r} stands twice in one object")
+    return found
+
+
+def _number(literal: str) -> int | float:
+    if len(literal) < 16 and literal.lstrip("-").isdigit():
+        return int(literal)
+    if len(literal) > _LONG_NUMBER_CHARACTERS:
+        raise JsonInvalid("a number has too many digits to be kept exactly")
+    value = float(literal)
+    if value in (float("inf"), float("-inf")):
+        raise JsonInvalid(f"the number {literal[:40]} is out of range")
+    if value == 0:
+        return 0
+    if Decimal(repr(value)) != Decimal(literal) and abs(value) >= _EXACT:
+        raise JsonInvalid(f"the number {literal[:40]} cannot be kept exactly; send it as a string")
+    return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+
+
+def _constant(literal: str) -> Any:
+    raise JsonInvalid(f"{literal} is not JSON")
+
+
+def _refuse_lone_surrogates(value: Any) -> None:
+    layer = [value]
+    while layer:
+        item = layer.pop()
+        if isinstance(item, str):
+            try:
+                item.encode("utf-8")
+            except UnicodeEncodeError:
+                raise JsonInvalid("a string holds a lone surrogate") from None
+        elif isinstance(item, dict):
+            layer.extend(item.keys())
+            layer.extend(item.values())
+        elif isinstance(item, list):
+            layer.extend(item)

@@ -1,0 +1,425 @@
+"""Every error that Moorage raises, in one tree. A class's docstring is its default detail; its name is its wire `code`.
+
+    MoorageError
+    |- RequestError                     the request itself is at fault
+    |  |- JsonInvalid 400               |- CursorMismatch 400          |- PatternInvalid 400
+    |  |- IdInvalid 400                 |- RequestInvalid 422          |- BodyInvalid 422
+    |  |- PayloadTooLarge 413           |- UnsupportedMediaType 415    |- MethodNotAllowed 405
+    |  `- RouteUnknown 404
+    |- AccessError                      who asks
+    |  |- Unauthenticated 401           `- Forbidden 403
+    |- Unknown                          what is asked for does not exist, or may not be seen
+    |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
+    |  `- AwakeableUnknown, LeaseUnknown 404
+    |- Conflict                         what is asked for no longer agrees with what is stored
+    |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead,
+    |  |  ScopeConflict, AwakeableAlreadyResolved, ParentUnknown 409
+    |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
+    |- Gone
+    |  `- AwakeableTimedOut, AwakeableRejected 410
+    |- RateLimited 429
+    `- SystemError                      the storage or the deployment
+       |- StorageBindingUnavailable, StorageCapabilityMissing, StorageProfileUnsupported 503
+       |- ExecutionSchemaIncompatible 503
+       |- BlobMissing, BlobCorrupt 500
+       `- StorageLimitExceeded, InternalError 500
+
+Callers branch on `tag`, never on text (clause kernel.failure-tag).
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class FailureTag(StrEnum):
+    """The closed set of failure classes that crosses every port and the wire (clause kernel.failure-tag)."""
+
+    INVALID = "Invalid"
+    UNAUTHENTICATED = "Unauthenticated"
+    FORBIDDEN = "Forbidden"
+    UNKNOWN = "Unknown"
+    CONFLICT = "Conflict"
+    FENCED = "Fenced"
+    TIMED_OUT = "TimedOut"
+    TOO_LARGE = "TooLarge"
+    RATE_LIMITED = "RateLimited"
+    TRANSIENT = "Transient"
+    INCOMPATIBLE = "Incompatible"
+    CORRUPT = "Corrupt"
+    CANCELED = "Canceled"
+    PERMANENT = "Permanent"
+
+
+RETRYABLE_TAGS = frozenset({FailureTag.TRANSIENT, FailureTag.RATE_LIMITED})
+
+
+class MoorageError(Exception):
+    """Something went wrong."""
+
+    status: ClassVar[int] = 500
+    tag: ClassVar[FailureTag] = FailureTag.PERMANENT
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        errors: list[dict[str, str]] | None = None,
+        retry_after: float | None = None,
+        **members: Any,
+    ) -> None:
+        self.detail = detail if detail is not None else self.meaning()
+        self.errors = errors
+        self.retry_after = retry_after
+        self.members: Mapping[str, Any] = members
+        super().__init__(self.detail)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.detail, self.errors, self.retry_after, dict(self.members)))
+
+    @classmethod
+    def meaning(cls) -> str:
+        """The first paragraph of the class's docstring: the default detail."""
+        return " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
+
+    @property
+    def code(self) -> str:
+        return type(self).__name__
+
+    @property
+    def retryable(self) -> bool:
+        return self.tag in RETRYABLE_TAGS
+
+    def problem(self) -> dict[str, Any]:
+        """The RFC 9457 members of this error (clause kernel.problem); `retry_after` in seconds where known."""
+        body: dict[str, Any] = {
+            "type": f"/errors#{self.code}",
+            "title": title_of(type(self)),
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "tag": self.tag.value,
+            "retryable": self.retryable,
+        }
+        if self.errors is not None:
+            body["errors"] = self.errors
+        if self.retry_after is not None:
+            body["retry_after"] = self.retry_after
+        body.update(self.members)
+        return body
+
+
+def _rebuild(
+    cls: type[MoorageError],
+    detail: str,
+    errors: list[dict[str, str]] | None,
+    retry_after: float | None,
+    members: dict[str, Any],
+) -> MoorageError:
+    return cls(detail, errors=errors, retry_after=retry_after, **members)
+
+
+def title_of(cls: type[MoorageError]) -> str:
+    """`LeaseFenced` -> `Lease fenced`: the human title of an error class."""
+    name = cls.__name__
+    spaced = "".join(f" {char.lower()}" if char.isupper() else char for char in name).strip()
+    return spaced[:1].upper() + spaced[1:]
+
+
+# --- RequestError ---------------------------------------------------------------------------------------------------
+
+
+class RequestError(MoorageError):
+    """The request is at fault."""
+
+    status = 400
+    tag = FailureTag.INVALID
+
+
+class JsonInvalid(RequestError):
+    """The bytes are not acceptable JSON: malformed, a duplicate key, NaN, a lone surrogate, an inexact number, or nested too deep."""
+
+
+class CursorMismatch(RequestError):
+    """The cursor is malformed or belongs to a listing with other filters."""
+
+
+class PatternInvalid(RequestError):
+    """The pattern names an undeclared path or an unknown operator, has an operand of another type, or is too large."""
+
+
+class IdInvalid(RequestError):
+    """An id holds characters that are not allowed, or is too long."""
+
+
+class RequestInvalid(RequestError):
+    """The request does not have the documented shape."""
+
+    status = 422
+
+
+class BodyInvalid(RequestError):
+    """The record's body does not fit what its kind declares."""
+
+    status = 422
+
+
+class PayloadTooLarge(RequestError):
+    """The payload is larger than the limit."""
+
+    status = 413
+    tag = FailureTag.TOO_LARGE
+
+
+class UnsupportedMediaType(RequestError):
+    """The content type is not one that this route takes."""
+
+    status = 415
+
+
+class MethodNotAllowed(RequestError):
+    """The route exists, but not with this method."""
+
+    status = 405
+
+
+class RouteUnknown(RequestError):
+    """There is no such route."""
+
+    status = 404
+    tag = FailureTag.UNKNOWN
+
+
+# --- AccessError ----------------------------------------------------------------------------------------------------
+
+
+class AccessError(MoorageError):
+    """The caller is not admitted."""
+
+    status = 403
+    tag = FailureTag.FORBIDDEN
+
+
+class Unauthenticated(AccessError):
+    """The request carries no credential that is known and alive."""
+
+    status = 401
+    tag = FailureTag.UNAUTHENTICATED
+
+
+class Forbidden(AccessError):
+    """The credential does not grant this action."""
+
+
+# --- Unknown --------------------------------------------------------------------------------------------------------
+
+
+class Unknown(MoorageError):
+    """There is no such thing, or the caller may not see it."""
+
+    status = 404
+    tag = FailureTag.UNKNOWN
+
+
+class KindUnknown(Unknown):
+    """No kind of this name is declared."""
+
+
+class RecordUnknown(Unknown):
+    """There is no record with this id."""
+
+
+class CredentialUnknown(Unknown):
+    """There is no credential with this id."""
+
+
+class SenderUnknown(Unknown):
+    """There is no webhook sender of this name."""
+
+
+class DestinationUnknown(Unknown):
+    """There is no destination of this name."""
+
+
+class ScopeUnknown(Unknown):
+    """There is no scope with this id."""
+
+
+class AwakeableUnknown(Unknown):
+    """No awakeable has this token, or it is bound to another subject."""
+
+
+class LeaseUnknown(Unknown):
+    """There is no lease under this key."""
+
+
+# --- Conflict -------------------------------------------------------------------------------------------------------
+
+
+class Conflict(MoorageError):
+    """The request no longer agrees with what is stored."""
+
+    status = 409
+    tag = FailureTag.CONFLICT
+
+
+class KindConflict(Conflict):
+    """The new declaration of the kind is not additive."""
+
+
+class RecordExists(Conflict):
+    """A record with this id exists already."""
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before with other content."""
+
+
+class SettlementConflict(Conflict):
+    """The record was settled before with other results."""
+
+
+class RecordNotDead(Conflict):
+    """Only a dead-lettered record can be requeued."""
+
+
+class ScopeConflict(Conflict):
+    """The scope's parent is unknown or would make a cycle."""
+
+
+class AwakeableAlreadyResolved(Conflict):
+    """The awakeable was resolved before with another payload."""
+
+
+class ParentUnknown(Conflict):
+    """A parent named by the record does not exist, or may not be seen."""
+
+
+class LeaseFenced(Conflict):
+    """Another holder has the lease now, or nobody has: this epoch may not write."""
+
+    tag = FailureTag.FENCED
+
+
+class LeaseExpired(Conflict):
+    """The lease ran out: at its expiry instant it is already expired."""
+
+    tag = FailureTag.FENCED
+
+
+class LeaseHeld(Conflict):
+    """Another owner holds a live lease under this key."""
+
+    tag = FailureTag.TRANSIENT
+
+
+# --- Gone -----------------------------------------------------------------------------------------------------------
+
+
+class Gone(MoorageError):
+    """It existed, and its time is over."""
+
+    status = 410
+    tag = FailureTag.TIMED_OUT
+
+
+class AwakeableTimedOut(Gone):
+    """The awakeable's deadline has passed."""
+
+
+class AwakeableRejected(Gone):
+    """The awakeable was rejected."""
+
+    tag = FailureTag.CONFLICT
+
+
+# --- RateLimited ----------------------------------------------------------------------------------------------------
+
+
+class RateLimited(MoorageError):
+    """Too many requests: wait for `retry_after` seconds."""
+
+    status = 429
+    tag = FailureTag.RATE_LIMITED
+
+
+# --- SystemError ----------------------------------------------------------------------------------------------------
+
+
+class SystemError(MoorageError):
+    """The deployment cannot serve this now."""
+
+    status = 503
+    tag = FailureTag.TRANSIENT
+
+
+class StorageBindingUnavailable(SystemError):
+    """The database or the bucket did not answer; a write may or may not have been applied."""
+
+
+class StorageCapabilityMissing(SystemError):
+    """A binding or a table that this operation needs is not there."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class StorageProfileUnsupported(SystemError):
+    """The storage profile is unknown."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class ExecutionSchemaIncompatible(SystemError):
+    """The database's schema is not the one that this executable supports."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class BlobMissing(SystemError):
+    """A stored reference names an object that is not in the bucket."""
+
+    status = 500
+    tag = FailureTag.CORRUPT
+
+
+class BlobCorrupt(SystemError):
+    """The object's bytes do not have the digest under which they are stored."""
+
+    status = 500
+    tag = FailureTag.CORRUPT
+
+
+class StorageLimitExceeded(SystemError):
+    """A statement passes one of the database's limits; the caller should have bounded it before."""
+
+    status = 500
+    tag = FailureTag.PERMANENT
+
+
+class InternalError(SystemError):
+    """Something failed that is not the request's fault; the request id names it in the log."""
+
+    status = 500
+    tag = FailureTag.PERMANENT
+
+
+def every_error(root: type[MoorageError] = MoorageError) -> Iterator[type[MoorageError]]:
+    """Every class of the tree, parents first, in the order they are written."""
+    for child in root.__subclasses__():
+        yield child
+        yield from every_error(child)
+
+
+def reference() -> list[dict[str, Any]]:
+    """The error reference that the documentation and `/errors` are generated from: leaf errors only."""
+    return [
+        {
+            "code": cls.__name__,
+            "status": cls.status,
+            "tag": cls.tag.value,
+            "retryable": cls.tag in RETRYABLE_TAGS,
+            "meaning": cls.meaning(),
+        }
+        for cls in every_error()
+        if not cls.__subclasses__()
+    ]

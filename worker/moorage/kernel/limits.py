@@ -1,0 +1,91 @@
+"""Every bound of the product, one named constant each, served at `GET /limits` (clause kernel.limits).
+
+A bound is inclusive: a value equal to the limit is accepted, one past it is refused.
+"""
+
+from typing import Self
+
+
+class Limit(int):
+    """An integer bound with its unit and its meaning."""
+
+    unit: str
+    meaning: str
+
+    def __new__(cls, value: int, unit: str, meaning: str) -> Self:
+        limit = super().__new__(cls, value)
+        limit.unit = unit
+        limit.meaning = meaning
+        return limit
+
+
+# JSON and requests
+JSON_DEPTH = Limit(64, "levels", "nesting of arrays and objects in any JSON that is taken in")
+REQUEST_BYTES = Limit(16 * 1024 * 1024, "bytes", "a request body")
+TEXT_CHARACTERS = Limit(1024, "characters", "a label, reason, message or subject")
+ID_CHARACTERS = Limit(200, "characters", "an id, worker name, idempotency key or other name supplied by a client")
+METADATA_BYTES = Limit(16384, "bytes", "canonical JSON of client metadata")
+CONFIG_BYTES = Limit(65536, "bytes", "canonical JSON of a scope's config or a kind's schema")
+
+# Lists
+PAGE_DEFAULT = Limit(50, "items", "a page of a list when the request names no limit")
+PAGE_ITEMS = Limit(500, "items", "a page of a list")
+CURSOR_CHARACTERS = Limit(1024, "characters", "a list cursor")
+
+# Kinds and records
+KIND_PATHS = Limit(16, "paths", "declared paths of a kind")
+PATH_BYTES = Limit(256, "bytes", "a declared path")
+PATH_SEGMENTS = Limit(16, "segments", "a declared path")
+PATH_VALUE_BYTES = Limit(4096, "bytes", "a body's value at a declared path, as canonical JSON")
+KIND_BACKFILL = Limit(2000, "records", "records that a kind may hold when a path is added to it")
+RECORD_BODY_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of a record's body")
+RECORD_PARENTS = Limit(100, "records", "parents of one record")
+RECORD_PRIORITY = Limit(1_000_000, "units", "a record's priority, either side of zero")
+PUBLISH_BATCH = Limit(500, "records", "records published in one request")
+PUBLISH_BATCH_BYTES = Limit(1_500_000, "bytes", "canonical JSON of all bodies and metadata in one transaction")
+LINEAGE_DEPTH = Limit(32, "generations", "a lineage query")
+LINEAGE_RECORDS = Limit(1000, "records", "a lineage answer")
+NOT_BEFORE_SECONDS = Limit(10 * 366 * 86400, "seconds", "how far ahead a record's not_before may lie")
+
+# Patterns
+PATTERN_OPERATORS = Limit(64, "operators", "a pattern")
+PATTERN_DEPTH = Limit(8, "levels", "boolean nesting of a pattern")
+PATTERN_VALUES = Limit(500, "values", "operands of a pattern in all")
+
+# Claims and leases
+CLAIM_BATCH = Limit(100, "records", "records claimed in one request")
+LEASE_SECONDS = Limit(12 * 3600, "seconds", "a lease")
+ATTEMPTS = Limit(100, "attempts", "a kind's max_attempts")
+RETRY_SECONDS = Limit(365 * 86400, "seconds", "a retry delay")
+SETTLE_RESULTS = Limit(100, "records", "results of one settlement")
+REQUEUE_BATCH = Limit(500, "records", "dead letters requeued in one request")
+
+# Awakeables
+AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
+AWAKE_PAYLOAD_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of an awakeable's payload")
+SENDER_SECRETS = Limit(5, "secrets", "signing secrets of one webhook sender, for rotation")
+SENDER_TOLERANCE_SECONDS = Limit(3600, "seconds", "how far a webhook's timestamp may lie from now")
+
+# Credentials and idempotency
+GRANTS = Limit(100, "grants", "grants of one credential")
+CREDENTIAL_CACHE_SECONDS = Limit(5, "seconds", "how long a revoked credential may still read; writes stop at once")
+KIND_CACHE_SECONDS = Limit(5, "seconds", "how long a read may use an earlier declaration of a kind")
+IDEMPOTENCY_SECONDS = Limit(24 * 3600, "seconds", "how long an Idempotency-Key is remembered")
+
+# The clock
+DRAIN_BATCH = Limit(100, "items", "due items of one class fired before the clock looks again")
+
+# The storage platform (platform limits that every adapter enforces)
+SQL_PARAMETERS = Limit(100, "parameters", "bound values of one statement")
+SQL_BYTES = Limit(100_000, "bytes", "text of one statement")
+SQL_VALUE_BYTES = Limit(2_000_000, "bytes", "one bound or stored value")
+INLINE_BYTES = Limit(1024 * 1024, "bytes", "a value kept in its row; a larger one is a blob and a reference")
+
+
+def published() -> dict[str, dict[str, int | str]]:
+    """What `GET /limits` answers: every limit by its lower-case name, with unit and meaning."""
+    return {
+        name.lower(): {"value": int(value), "unit": value.unit, "meaning": value.meaning}
+        for name, value in globals().items()
+        if isinstance(value, Limit)
+    }

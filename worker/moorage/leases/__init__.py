@@ -1,0 +1,1 @@
+"""Leases: who may write under a key, and the fencing epoch that proves it."""

@@ -1,0 +1,15 @@
+"""The one place where object keys are made; `r2_layout/` describes what they look like."""
+
+import re
+
+from moorage.kernel.errors import BlobMissing
+
+BLOB_PREFIX = "blobs/"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def blob_key(sha256: str) -> str:
+    """`blobs/<sha256>` (clause blobs.key). Raises BlobMissing for what is not a digest: no object can have it."""
+    if _SHA256.fullmatch(sha256) is None:
+        raise BlobMissing(f"not a SHA-256 digest: {sha256[:80]!r}", reference=sha256[:80])
+    return BLOB_PREFIX + sha256

@@ -1,0 +1,62 @@
+"""The Blobs port on a directory, for the host."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from moorage.kernel.errors import BlobCorrupt, BlobMissing
+from moorage.store.blobkeys import blob_key
+from moorage.store.ports import BlobRange
+
+
+class DirectoryBlobs:
+    """Blobs under `root`; a write appears whole, under its final name, or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, content: bytes) -> str:
+        sha256 = hashlib.sha256(content).hexdigest()
+        target = self._root / blob_key(sha256)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self._root)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        return sha256
+
+    async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
+        path = self._root / blob_key(sha256)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise BlobMissing(f"no object for {sha256}", reference=sha256) from None
+        if span is not None:
+            return content[span.offset : span.offset + span.length]
+        verify(content, sha256)
+        return content
+
+    async def size(self, sha256: str) -> int | None:
+        try:
+            return (self._root / blob_key(sha256)).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    async def delete(self, sha256: str) -> None:
+        (self._root / blob_key(sha256)).unlink(missing_ok=True)
+
+    async def list(self) -> AsyncIterator[str]:
+        folder = self._root / "blobs"
+        for path in sorted(folder.iterdir()) if folder.exists() else []:
+            yield path.name
+
+
+def verify(content: bytes, sha256: str) -> None:
+    """Raise BlobCorrupt unless `content` has the digest (clause blobs.verify)."""
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise BlobCorrupt(f"the object's bytes do not have the digest {sha256}", reference=sha256)
