@@ -15,8 +15,8 @@ from moorage.kernel.errors import RecordUnknown, StorageLimitExceeded
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import SQL_BYTES, SQL_PARAMETERS, SQL_VALUE_BYTES
 
-type Scalar = str | int | float | None
-type Row = dict[str, Any]
+Scalar = str | int | float | None
+Row = dict[str, Any]
 
 PRECONDITIONS = 16
 """Columns of the table `preconditions`: how many preconditions one transaction may have."""
