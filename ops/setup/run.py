@@ -135,7 +135,7 @@ def call(args: Sequence[str | Path], env: Mapping[str, str], cwd: Path = paths.R
 
 
 def _telling_line(output: str) -> str:
-    """The line of a failed program's output that says most about why: the first that speaks of an error, else the last."""
+    """What a failed program said about why: the first line that speaks of an error, else the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if line.lower().startswith(("error", "npm error", "x ", "×", "fatal"))]
     chosen = telling[0] if telling else lines[-1] if lines else ""
@@ -169,7 +169,7 @@ def sweep() -> None:
 @contextlib.contextmanager
 def sole_run() -> Iterator[None]:
     """Holds the set-up lock, waiting for another run to finish first. Signals end the run as Ctrl-C does."""
-    global _lock_fd  # noqa: PLW0603 - one process holds at most one lock
+    global _lock_fd
     paths.STATE.mkdir(exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)

@@ -23,7 +23,7 @@ WORKER_TAGS = [
 
 def steps() -> list[Step]:
     """Set-up's steps for the Python that runs this. A later step may use what an earlier one made."""
-    host = f"{sys.version} {sys.executable}"
+    host = f"{sys.version} {host_python()}"
     return [
         Step("uv", [host, REQUIREMENTS / "uv.txt"], [UV], make_uv),
         Step(
@@ -47,6 +47,11 @@ def steps() -> list[Step]:
     ]
 
 
+def host_python() -> str:
+    """The Python that runs this; the one behind it when it is that of an environment, which set-up may be replacing."""
+    return getattr(sys, "_base_executable", None) or sys.executable
+
+
 def environment() -> dict[str, str]:
     """The caller's environment without what would send packages elsewhere; mirrors and certificates stay."""
     unwanted = {
@@ -62,14 +67,15 @@ def environment() -> dict[str, str]:
 def make_uv(_in_place: bool) -> None:
     """uv and a pip of known version, in a small environment of their own."""
     if not (find_spec("ensurepip") or find_spec("pip")):
-        raise SetupFailed(f"{sys.executable} has no pip and no ensurepip (Debian and Ubuntu: install python3-venv)")
+        raise SetupFailed(f"{host_python()} has no pip and no ensurepip (Debian and Ubuntu: install python3-venv)")
     folder = workspace("uv") / "env"
     own_pip = find_spec("ensurepip") is not None
-    call([sys.executable, "-m", "venv", *([] if own_pip else ["--without-pip"]), folder], environment())
+    without = [] if own_pip else ["--without-pip"]
+    call([host_python(), "-m", "venv", *without, folder], environment())
     python = folder / "bin" / "python"
-    pip = [python, "-m", "pip"] if own_pip else [sys.executable, "-m", "pip", "--python", python]
-    install = ["install", "--no-input", "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS / "uv.txt"]
-    call([*pip, *install], environment())
+    pip: list[str | Path] = [python, "-m", "pip"] if own_pip else [host_python(), "-m", "pip", "--python", python]
+    options: list[str | Path] = ["--no-input", "--require-hashes", "--only-binary=:all:", "-r", REQUIREMENTS / "uv.txt"]
+    call([*pip, "install", *options], environment())
     swap_in(folder, BOOTSTRAP)
 
 
@@ -78,14 +84,14 @@ def make_environment(in_place: bool) -> None:
     env = environment()
     python = paths.VENV / "bin" / "python"
     if not in_place or not _is_this_python(python):
-        call([UV, "venv", "--clear", "--quiet", "--python", sys.executable, paths.VENV], env)
-    into = ["--quiet", "--python", python]
+        call([UV, "venv", "--clear", "--quiet", "--python", host_python(), paths.VENV], env)
+    into: list[str | Path] = ["--quiet", "--python", python]
     call([UV, "pip", "sync", *into, "--require-hashes", REQUIREMENTS / "host.txt"], env)
     call([UV, "pip", "install", *into, "--no-deps", "--no-build-isolation", "--editable", paths.ROOT], env)
 
 
 def _is_this_python(python: Path) -> bool:
-    return os.path.realpath(python) == os.path.realpath(sys.executable)
+    return os.path.realpath(python) == os.path.realpath(host_python())
 
 
 def make_node_modules(_in_place: bool) -> None:
@@ -109,7 +115,7 @@ def npm_environment() -> Mapping[str, str]:
 def make_python_modules(_in_place: bool) -> None:
     """python_modules: the Worker's locked wheels, unpacked for its interpreter and not for this one."""
     folder = workspace("worker") / "python_modules"
-    install = [
+    install: list[str | Path] = [
         *("install", "--no-input", "--quiet", "--no-compile", "--no-deps", "--require-hashes", "--only-binary=:all:"),
         *WORKER_TAGS,
         *("--target", folder, "-r", REQUIREMENTS / "worker.txt"),
