@@ -94,16 +94,23 @@ def _compose(root: Path, config: Path, project: Path) -> Path:
 
 def _wrangler_dry_run(project: Path, out: Path) -> None:
     command = [*paths.wrangler(), "deploy", "--dry-run", "--outdir", str(out), "--config", "wrangler.toml"]
-    done = subprocess.run(command, cwd=project, env=wrangler_env(), capture_output=True, stdin=subprocess.DEVNULL)
+    env = wrangler_env() | {"FORCE_COLOR": "0"}
+    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
-        said = (done.stdout + done.stderr).decode(errors="replace").strip()
-        raise CommandFailed(f"wrangler could not make the bundle:\n{said}")
+        raise CommandFailed(f"wrangler could not make the bundle: {_reason(done.stdout + done.stderr)}")
+
+
+def _reason(said: str) -> str:
+    """wrangler's error in its own words: from the line that announces it to the next empty one."""
+    _, announced, after = said.partition("[ERROR] ")
+    paragraph = (after if announced else said.strip()).split("\n\n")[0]
+    return " ".join(paragraph.split())
 
 
 def wrangler_env() -> dict[str, str]:
     """The environment for wrangler: no telemetry, no look for updates, its logs in the build folder."""
     logs = paths.ROOT / "build" / "wrangler-logs"
-    return paths.node_env() | {"WRANGLER_HIDE_BANNER": "true", "WRANGLER_LOG_PATH": str(logs), "NO_COLOR": "1"}
+    return paths.node_env() | {"WRANGLER_HIDE_BANNER": "true", "WRANGLER_LOG_PATH": str(logs)}
 
 
 def _measure(folder: Path) -> Bundle:

@@ -71,3 +71,7 @@ def _load(subcommand: Subcommand) -> Callable[..., Any]:
 
 def _not_called() -> None:
     """Stands for every subcommand but the one on the command line."""
+
+
+if __name__ == "__main__":
+    main()
