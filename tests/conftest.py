@@ -1,0 +1,3 @@
+"""What every test gets: the clause plugin."""
+
+pytest_plugins = ["tests.clauses"]

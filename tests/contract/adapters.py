@@ -1,0 +1,90 @@
+"""The adapters that the contract suite runs on: a fresh, migrated store on each (clause store.ports)."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from moorage.store.directory import DirectoryBlobs
+from moorage.store.ports import Blobs, Database
+from moorage.store.sqlite import SqliteDatabase, connect
+from moorage.store.transaction import Row, Scalar
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Store(Protocol):
+    """One fresh store of a test: what the rooms see of it, and what only a test may see."""
+
+    name: str
+    blobs: Blobs
+
+    def db(self) -> Database:
+        """A new instance over the same store, as each request gets one."""
+
+    async def sql(self, sql: str, *values: Scalar) -> list[Row]:
+        """Run one statement past every port, to look at rows or to break them on purpose. Parameters are `?`."""
+
+    async def damage_blob(self, sha256: str, content: bytes) -> None:
+        """Put other bytes under the digest, as a broken disk would."""
+
+
+def schema_statements() -> list[str]:
+    """Every statement of every file in `d1_schema/`, in order."""
+    return [statement for file in schema_files() for statement in split_sql(file.read_text())]
+
+
+def schema_files() -> list[Path]:
+    """The migrations in the order of their numbers."""
+    return sorted((ROOT / "d1_schema").glob("[0-9]*.sql"))
+
+
+def split_sql(text: str) -> Iterator[str]:
+    """The statements of a migration file; SQLite itself says where one ends."""
+    pending = ""
+    for line in text.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending.strip()
+            pending = ""
+    if any(line.strip() and not line.startswith("--") for line in pending.splitlines()):
+        raise ValueError(f"a statement without its end: {pending[:80]!r}")
+
+
+class SqliteStore:
+    """SQLite in memory and a directory."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.connection = connect(":memory:")
+        self.blobs: Blobs = DirectoryBlobs(folder)
+
+    def db(self) -> SqliteDatabase:
+        return SqliteDatabase(self.connection)
+
+    async def sql(self, sql: str, *values: Scalar) -> list[Row]:
+        return [dict(row) for row in self.connection.execute(sql, values).fetchall()]
+
+    async def damage_blob(self, sha256: str, content: bytes) -> None:
+        (self.folder / "blobs" / sha256).write_bytes(content)
+
+
+@asynccontextmanager
+async def sqlite_store(folder: Path) -> AsyncIterator[SqliteStore]:
+    """A fresh SQLite store with the schema applied."""
+    store = SqliteStore(folder)
+    await store.db().initialize(schema_statements())
+    try:
+        yield store
+    finally:
+        store.connection.close()
+
+
+async def dump(store: Store) -> dict[str, list[Row]]:
+    """Every row of every table, for comparing before and after."""
+    names = await store.sql("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    own = [row["name"] for row in names if not row["name"].startswith(("sqlite_", "_cf_", "d1_"))]
+    return {name: await store.sql(f'SELECT * FROM "{name}"') for name in own}  # noqa: S608
