@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ops.failure import CommandFailed
 from ops.setup import paths
@@ -94,14 +96,15 @@ def _compose(root: Path, config: Path, project: Path) -> Path:
 
 def _wrangler_dry_run(project: Path, out: Path) -> None:
     command = [*paths.wrangler(), "deploy", "--dry-run", "--outdir", str(out), "--config", "wrangler.toml"]
-    env = wrangler_env() | {"FORCE_COLOR": "0"}
-    done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    options: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, cwd=project, env=wrangler_env(), **options)
     if done.returncode:
         raise CommandFailed(f"wrangler could not make the bundle: {_reason(done.stdout + done.stderr)}")
 
 
 def _reason(said: str) -> str:
     """wrangler's error in its own words: from the line that announces it to the next empty one."""
+    said = re.sub(r"\x1b\[[0-9;]*m", "", said)
     _, announced, after = said.partition("[ERROR] ")
     paragraph = (after if announced else said.strip()).split("\n\n")[0]
     return " ".join(paragraph.split())

@@ -59,8 +59,10 @@ def assemble(arguments: list[str]) -> typer.Typer:
     )
     called = arguments[0] if arguments else None
     for name, subcommand in SUBCOMMANDS.items():
-        function = _load(subcommand) if name == called else _not_called
-        app.command(name, help=subcommand.summary, context_settings=subcommand.settings)(function)
+        if name == called:
+            app.command(name, context_settings=subcommand.settings)(_load(subcommand))
+        else:
+            app.command(name, help=subcommand.summary)(_not_called)
     return app
 
 

@@ -23,9 +23,9 @@ CHECKS = {
 
 
 def command(context: typer.Context) -> None:
-    """Any pytest argument may follow, and then only pytest runs; --clauses lists the clauses and their tests.
+    """Run everything CI checks: lint, format, types and import layers, then every test.
 
-    Without arguments: lint, format, types and import layers first, then every test.
+    With pytest arguments after `test`, only pytest runs, with these arguments. Exits 0 when all of it held.
     """
     console = Console(stderr=True, highlight=False)
     failed = [] if context.args else [name for name, check in CHECKS.items() if not _holds(console, name, check)]

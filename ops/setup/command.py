@@ -8,6 +8,7 @@ import typer
 from ops.setup.paths import ROOT
 
 
-def command(context: typer.Context) -> None:
+def command(_context: typer.Context) -> None:
+    """Make this checkout ready to run."""
     launcher = ROOT / "moorage"
     os.execv(launcher, [str(launcher), *sys.argv[1:]])  # noqa: S606 - our own launcher, no shell
