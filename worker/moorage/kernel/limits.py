@@ -38,6 +38,8 @@ PATH_BYTES = Limit(256, "bytes", "a declared path")
 PATH_SEGMENTS = Limit(16, "segments", "a declared path")
 PATH_VALUE_BYTES = Limit(4096, "bytes", "a body's value at a declared path, as canonical JSON")
 KIND_BACKFILL = Limit(2000, "records", "records that a kind may hold when a path is added to it")
+KIND_BACKFILL_BYTES = Limit(8 * 1024 * 1024, "bytes", "bodies that a kind may hold when a path is added to it")
+RETENTION_SECONDS = Limit(10 * 366 * 86400, "seconds", "how long a kind may keep its terminal records")
 RECORD_BODY_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of a record's body")
 RECORD_PARENTS = Limit(100, "records", "parents of one record")
 RECORD_PRIORITY = Limit(1_000_000, "units", "a record's priority, either side of zero")
@@ -51,12 +53,14 @@ NOT_BEFORE_SECONDS = Limit(10 * 366 * 86400, "seconds", "how far ahead a record'
 PATTERN_OPERATORS = Limit(64, "operators", "a pattern")
 PATTERN_DEPTH = Limit(8, "levels", "boolean nesting of a pattern")
 PATTERN_VALUES = Limit(500, "values", "operands of a pattern in all")
+PATTERN_BYTES = Limit(262_144, "bytes", "operands of a pattern in all, as canonical JSON")
 
 # Claims and leases
 CLAIM_BATCH = Limit(100, "records", "records claimed in one request")
 LEASE_SECONDS = Limit(12 * 3600, "seconds", "a lease")
 ATTEMPTS = Limit(100, "attempts", "a kind's max_attempts")
 RETRY_SECONDS = Limit(365 * 86400, "seconds", "a retry delay")
+RETRY_FACTOR = Limit(100, "times", "how much longer a retry delay may be than the one before")
 SETTLE_RESULTS = Limit(100, "records", "results of one settlement")
 REQUEUE_BATCH = Limit(500, "records", "dead letters requeued in one request")
 
@@ -64,6 +68,7 @@ REQUEUE_BATCH = Limit(500, "records", "dead letters requeued in one request")
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
 AWAKE_PAYLOAD_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of an awakeable's payload")
 SENDER_SECRETS = Limit(5, "secrets", "signing secrets of one webhook sender, for rotation")
+DEDUP_WINDOW_SECONDS = Limit(366 * 86400, "seconds", "a destination's own window of deduplication")
 SENDER_TOLERANCE_SECONDS = Limit(3600, "seconds", "how far a webhook's timestamp may lie from now")
 
 # Credentials and idempotency

@@ -1,0 +1,136 @@
+"""What clients declare in the catalog, as it comes over the wire. Types never coerce, and unknown fields are refused.
+
+A field's bounds stand here; what depends on other fields or on what is stored is checked by the operation.
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from moorage.catalog.access import Action
+from moorage.catalog.paths import PathType
+from moorage.kernel.errors import RequestInvalid
+from moorage.kernel.limits import (
+    ATTEMPTS,
+    DEDUP_WINDOW_SECONDS,
+    GRANTS,
+    LEASE_SECONDS,
+    RETENTION_SECONDS,
+    RETRY_FACTOR,
+    RETRY_SECONDS,
+    SENDER_SECRETS,
+    SENDER_TOLERANCE_SECONDS,
+    TEXT_CHARACTERS,
+)
+
+Scheme = Literal["standard", "github", "stripe", "bearer"]
+Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+
+Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A label or subject: 1 to TEXT_CHARACTERS characters, none of them a control character."""
+
+_SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_ROOT_SECRET = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
+
+
+class Declared(BaseModel):
+    """A body that a client sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class RetryDeclaration(Declared):
+    """The delays after failed attempts: the first `delay_seconds`, each next `factor` times longer, none longer than
+    `max_delay_seconds`."""
+
+    delay_seconds: float = Field(default=1, ge=0, le=int(RETRY_SECONDS))
+    factor: float = Field(default=2, ge=1, le=int(RETRY_FACTOR))
+    max_delay_seconds: float = Field(default=300, ge=0, le=int(RETRY_SECONDS))
+
+    def delays(self, attempts: int) -> list[int]:
+        """Milliseconds to wait after each of `attempts` failed attempts."""
+        longest = self.max_delay_seconds
+        return [round(1000 * min(self.delay_seconds * self.factor**number, longest)) for number in range(attempts)]
+
+
+class ClaimDeclaration(Declared):
+    """How records of a kind are claimed, unless the claim says otherwise."""
+
+    lease_seconds: int = Field(default=30, ge=1, le=int(LEASE_SECONDS))
+    max_attempts: int = Field(default=5, ge=1, le=int(ATTEMPTS))
+    retry: RetryDeclaration = RetryDeclaration()
+
+
+class KindDeclaration(Declared):
+    """The whole declaration of a kind. What is left out has its default, also when the kind is declared again."""
+
+    paths: dict[str, PathType] = Field(default_factory=dict)
+    json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    claim: ClaimDeclaration = ClaimDeclaration()
+    retention_seconds: int | None = Field(default=None, ge=1, le=int(RETENTION_SECONDS))
+
+
+class GrantDeclaration(Declared):
+    """Actions on kinds. Without `kinds` the grant is for all of them; an empty list is refused."""
+
+    actions: list[Action] = Field(min_length=1)
+    kinds: list[str] | None = Field(default=None, min_length=1, max_length=100)
+    match: dict[str, Any] | None = None
+
+
+class CredentialDeclaration(Declared):
+    """A credential to make. Without grants it may do nothing but resolve awakeables whose token its holder knows."""
+
+    subject: Text
+    grants: list[GrantDeclaration] = Field(max_length=int(GRANTS))
+    expires_at: str | None = None
+
+
+class SenderDeclaration(Declared):
+    """A webhook sender. Several secrets overlap while a key is rotated; each is literal or `env:NAME`."""
+
+    scheme: Scheme
+    secrets: list[str] = Field(min_length=1, max_length=int(SENDER_SECRETS), repr=False)
+    subject: Text
+    tolerance_seconds: int = Field(default=300, ge=1, le=int(SENDER_TOLERANCE_SECONDS))
+
+
+class DestinationDeclaration(Declared):
+    """An outbound destination. `dedup_window_seconds` is how long the destination itself drops a repeated idempotency
+    key; null says that it does not."""
+
+    url: str = Field(max_length=2048)
+    methods: list[Method] = Field(default=["POST"], min_length=1)
+    secret: str | None = Field(default=None, repr=False)
+    dedup_window_seconds: int | None = Field(default=None, ge=1, le=int(DEDUP_WINDOW_SECONDS))
+    publication: bool = False
+
+
+class ScopeDeclaration(Declared):
+    """A scope: its parent, if it has one, and configuration that the runtime does not interpret."""
+
+    parent: str | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+def refused(pointer: str, message: str) -> RequestInvalid:
+    """The error for one field of a request. `message` must not repeat what may be a secret."""
+    return RequestInvalid(f"{pointer} {message}", errors=[{"pointer": pointer, "message": message}])
+
+
+def secret_name(reference: str, pointer: str) -> str | None:
+    """The binding that `env:NAME` names, or None when the text is no such reference.
+
+    Raises RequestInvalid at `pointer` for a name that is not upper-case letters, digits and underscores, and for the
+    root token, which signs nothing.
+    """
+    if not reference.startswith("env:"):
+        return None
+    name = reference.removeprefix("env:")
+    if _SECRET_NAME.fullmatch(name) is None:
+        raise refused(pointer, "must name a secret as env:NAME, in upper-case letters, digits and underscores")
+    if name == _ROOT_SECRET:
+        raise refused(pointer, "must not be the root token")
+    return name

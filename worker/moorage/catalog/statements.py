@@ -1,0 +1,214 @@
+"""The SQL of the catalog. Declarations are upserted whole; credentials are inserted once and only ever revoked."""
+
+from typing import Final
+
+from moorage.kernel.limits import KIND_PATHS
+
+# --- kinds ----------------------------------------------------------------------------------------------------------
+
+# Reads one kind.
+KIND = """
+SELECT name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+FROM kinds WHERE name = :name
+"""
+
+# The kind is stored under this revision: nobody declared it anew since it was read.
+KIND_IS_AT = "SELECT 1 FROM kinds WHERE name = :name AND revision = :revision"
+
+# Nobody declared the kind since it was found absent.
+KIND_IS_ABSENT = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM kinds WHERE name = :name)"
+
+# Stores a declaration; a kind keeps who made it and when, and its revision counts the declarations that changed it.
+DECLARE_KIND = """
+INSERT INTO kinds (
+    name, revision, paths, lease_seconds, max_attempts, retry, retry_delays, retention_seconds,
+    created_at, updated_at, created_by
+) VALUES (
+    :name, 1, :paths, :lease_seconds, :max_attempts, :retry, :retry_delays, :retention_seconds, :now, :now, :created_by
+)
+ON CONFLICT (name) DO UPDATE SET
+    revision = revision + 1, paths = excluded.paths, lease_seconds = excluded.lease_seconds,
+    max_attempts = excluded.max_attempts, retry = excluded.retry, retry_delays = excluded.retry_delays,
+    retention_seconds = excluded.retention_seconds, updated_at = excluded.updated_at
+RETURNING
+    name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+"""
+
+# A page of the kinds after a name that a caller may see: all, those named, and those under a prefix that ends in *.
+KINDS = """
+SELECT name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+FROM kinds
+WHERE name > :after AND (
+    CAST(:everything AS INTEGER) = 1 OR EXISTS (
+        SELECT 1 FROM json_each(:visible) AS pattern
+        WHERE pattern.value = kinds.name OR (
+            substr(pattern.value, -1) = '*'
+            AND substr(kinds.name, 1, length(pattern.value) - 1) = substr(pattern.value, 1, length(pattern.value) - 1)
+        )
+    )
+)
+ORDER BY name LIMIT CAST(:limit AS INTEGER)
+"""
+
+# How much a kind holds, counted no further than one past what a new path may have to look at.
+KIND_EXTENT = """
+SELECT count(*) AS records, coalesce(sum(bytes), 0) AS bytes, coalesce(max(seq), 0) AS last
+FROM (
+    SELECT seq, length(CAST(body AS BLOB)) AS bytes FROM records WHERE kind = :name
+    ORDER BY seq DESC LIMIT CAST(:most AS INTEGER) + 1
+)
+"""
+
+# The bodies in which a new path is looked up. The last position comes with them, from the same state.
+KIND_BODIES = "SELECT seq, id, body FROM records WHERE kind = :name ORDER BY seq LIMIT CAST(:limit AS INTEGER)"
+
+# No record of the kind was published after this position. Positions only grow and bodies never change, so what was
+# computed from the bodies up to here is still right.
+KIND_ENDS_AT = "SELECT 1 WHERE coalesce((SELECT max(seq) FROM records WHERE kind = :name), 0) = :last"
+
+# For each slot, the statement that fills it for records named by position, from pairs of position and encoded value. A
+# slot that was free is NULL in every record, so a record without the path needs no pair.
+BACKFILL: Final[tuple[str, ...]] = tuple(
+    f"UPDATE records SET s{slot} = pair.value ->> 1 "  # noqa: S608 - a slot's number, no text from outside
+    "FROM json_each(:pairs) AS pair WHERE records.seq = pair.value ->> 0"
+    for slot in range(1, KIND_PATHS + 1)
+)
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+# Finds who presents a token, by its hash alone. A revoked credential is as good as none.
+ADMIT = """
+SELECT id, subject, grants, expires_at FROM credentials WHERE token_sha256 = :token_sha256 AND revoked_at IS NULL
+"""
+
+# Stores a credential; the token itself is never stored.
+CREATE_CREDENTIAL = """
+INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by, expires_at)
+VALUES (:id, :token_sha256, :subject, :grants, :now, :created_by, :expires_at)
+"""
+
+# Reads one credential that was made by `creator`, or by anyone when that is NULL.
+CREDENTIAL = """
+SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at FROM credentials
+WHERE id = :id AND (CAST(:creator AS TEXT) IS NULL OR created_by = :creator)
+"""
+
+# Whether a credential has this token, for a replayed creation.
+CREDENTIAL_HAS_TOKEN = "SELECT 1 FROM credentials WHERE id = :id AND token_sha256 = :token_sha256"  # noqa: S105
+
+# A page of credentials in order of creation, with the same visibility as one of them.
+CREDENTIALS = """
+SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at FROM credentials
+WHERE id > :after AND (CAST(:creator AS TEXT) IS NULL OR created_by = :creator)
+ORDER BY id LIMIT CAST(:limit AS INTEGER)
+"""
+
+# The credential was not revoked yet: of two revocations one writes history.
+CREDENTIAL_IS_UNREVOKED = "SELECT 1 FROM credentials WHERE id = :id AND revoked_at IS NULL"
+
+# Revokes for good.
+REVOKE = "UPDATE credentials SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL"
+
+# --- senders --------------------------------------------------------------------------------------------------------
+
+# Stores a sender. Its secrets stand apart and are replaced with it.
+DECLARE_SENDER = """
+INSERT INTO senders (name, scheme, subject, tolerance_seconds, created_at, updated_at)
+VALUES (:name, :scheme, :subject, :tolerance_seconds, :now, :now)
+ON CONFLICT (name) DO UPDATE SET
+    scheme = excluded.scheme, subject = excluded.subject, tolerance_seconds = excluded.tolerance_seconds,
+    updated_at = max(excluded.updated_at, updated_at + 1)
+RETURNING name, scheme, subject, tolerance_seconds, created_at, updated_at
+"""
+
+# Forgets a sender's secrets.
+FORGET_SECRETS = "DELETE FROM sender_secrets WHERE sender = :name"
+
+# Keeps a sender's secrets in their order.
+KEEP_SECRETS = """
+INSERT INTO sender_secrets (sender, ordinal, secret)
+SELECT :name, secret.key, secret.value FROM json_each(:secrets) AS secret WHERE true
+"""
+
+# Reads one sender with the number of its secrets.
+SENDER = """
+SELECT name, scheme, subject, tolerance_seconds, created_at, updated_at,
+    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets
+FROM senders WHERE name = :name
+"""
+
+# Reads the secrets of one sender; asked by verification alone.
+SECRETS = "SELECT secret FROM sender_secrets WHERE sender = :name ORDER BY ordinal"
+
+# A page of senders after a name.
+SENDERS = """
+SELECT name, scheme, subject, tolerance_seconds, created_at, updated_at,
+    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets
+FROM senders WHERE name > :after ORDER BY name LIMIT CAST(:limit AS INTEGER)
+"""
+
+# The sender is as it was when the signature was verified; updated_at grows with every declaration.
+SENDER_IS_UNCHANGED = "SELECT 1 FROM senders WHERE name = :sender AND updated_at = :updated_at"
+
+# The sender exists.
+SENDER_EXISTS = "SELECT 1 FROM senders WHERE name = :name"
+
+# Removes a sender.
+DELETE_SENDER = "DELETE FROM senders WHERE name = :name"
+
+# --- destinations ---------------------------------------------------------------------------------------------------
+
+# Stores a destination; `secret` is a reference, never a secret.
+DECLARE_DESTINATION = """
+INSERT INTO destinations (name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at)
+VALUES (:name, :url, :methods, :secret, :dedup_window_seconds, :publication, :now, :now)
+ON CONFLICT (name) DO UPDATE SET
+    url = excluded.url, methods = excluded.methods, secret = excluded.secret,
+    dedup_window_seconds = excluded.dedup_window_seconds, publication = excluded.publication,
+    updated_at = excluded.updated_at
+RETURNING name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
+"""
+
+# Reads one destination.
+DESTINATION = """
+SELECT name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
+FROM destinations WHERE name = :name
+"""
+
+# A page of destinations after a name.
+DESTINATIONS = """
+SELECT name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
+FROM destinations WHERE name > :after ORDER BY name LIMIT CAST(:limit AS INTEGER)
+"""
+
+# --- scopes ---------------------------------------------------------------------------------------------------------
+
+# The scope exists.
+SCOPE_EXISTS = "SELECT 1 FROM scopes WHERE id = :parent"
+
+# The scope is not among its own ancestors once `parent` is its parent. UNION drops what was seen, so that it ends.
+SCOPE_MAKES_NO_CYCLE = """
+SELECT 1 WHERE :id NOT IN (
+    WITH RECURSIVE ancestor (id) AS (
+        SELECT :parent UNION SELECT scopes.parent FROM scopes JOIN ancestor ON scopes.id = ancestor.id
+        WHERE scopes.parent IS NOT NULL
+    )
+    SELECT id FROM ancestor
+)
+"""
+
+# Stores a scope.
+DECLARE_SCOPE = """
+INSERT INTO scopes (id, parent, config, created_at, updated_at) VALUES (:id, :parent, :config, :now, :now)
+ON CONFLICT (id) DO UPDATE SET parent = excluded.parent, config = excluded.config, updated_at = excluded.updated_at
+RETURNING id, parent, config, created_at, updated_at
+"""
+
+# Reads one scope.
+SCOPE = "SELECT id, parent, config, created_at, updated_at FROM scopes WHERE id = :id"
+
+# A page of scopes after an id.
+SCOPES = """
+SELECT id, parent, config, created_at, updated_at FROM scopes
+WHERE id > :after ORDER BY id LIMIT CAST(:limit AS INTEGER)
+"""
