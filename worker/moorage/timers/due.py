@@ -1,7 +1,7 @@
 """What a room hands to the Clock: one class of due work (clause timers.alarm).
 
-The rooms lie below this one and import nothing from it. They fit the protocol by shape, which is why it speaks in text and
-numbers only. For example, a room whose rows `jobs(id, state, deadline)` end at their deadline:
+The rooms lie below this one and import nothing from it. They fit the protocol by shape, which is why it speaks in text
+and numbers only. For example, a room whose rows `jobs(id, state, deadline)` end at their deadline:
 
     class JobDeadlines:
         name = "job_timed_out"
@@ -35,14 +35,14 @@ from moorage.store.ports import Database
 class DueWork(Protocol):
     """One class of work that falls due at instants stored in the database.
 
-    A failed item is set aside in `due_failures` and belongs to the Clock from then on: neither statement may give an item
-    that has a row there under this `name`, whatever that row's retry_at. Both read a handful of index entries, however
-    much work is waiting.
+    A failed item is set aside in `due_failures` and belongs to the Clock from then on: neither statement may give an
+    item that has a row there under this `name`, whatever that row's retry_at. Both read a handful of index entries,
+    however much work is waiting.
     """
 
     @property
     def name(self) -> str:
-        """What happens when an item fires, in the past tense: `lease_expired`. It keys due_failures, so it never changes."""
+        """What happens when an item fires: `lease_expired`. It keys `due_failures`, so it never changes."""
 
     @property
     def earliest(self) -> str:

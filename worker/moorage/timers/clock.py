@@ -1,0 +1,210 @@
+"""The Clock: fires whatever is due, of every class, in order of the due instants (clauses timers.alarm, timers.late).
+
+An alarm runs `drain` and arms itself for `Drained.next_due`. Every item is fired in a transaction of its own, so a
+crash anywhere repeats nothing that was done and loses nothing that was not.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+from moorage.kernel import canonical, errors
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import DRAIN_BATCH
+from moorage.store.ports import Cost, Database
+from moorage.store.transaction import Answer, Reading, Transaction
+from moorage.timers import statements
+from moorage.timers.due import DueWork
+
+BUDGET: Final = 200
+"""Items that one alarm fires before it ends and lets another follow at once."""
+
+FIRST_RETRY_MS: Final = 1000
+LONGEST_RETRY_MS: Final = 3_600_000
+STORAGE_RETRY_SECONDS: Final = 5
+
+
+class StillDue(Exception):
+    """An item fired without effect and is listed as due all the same: its class contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item that raised when it was fired, and when it is fired again. `error` is for the log of the edge."""
+
+    work: str
+    item: str
+    attempts: int
+    retry_at: Instant
+    error: Exception
+
+
+@dataclass(slots=True)
+class Drained:
+    """What a drain did.
+
+    `fired` counts by class and leaves out those that fired nothing. The alarm must be armed for `next_due`; None means
+    that nothing waits. `lateness` is the largest distance in milliseconds between an item's due instant and `now`,
+    retried items aside. `interrupted` is the storage's error if it ended the drain early.
+    """
+
+    fired: dict[str, int] = field(default_factory=dict)
+    failed: list[Failure] = field(default_factory=list)
+    next_due: Instant | None = None
+    lateness: int = 0
+    interrupted: errors.SystemError | None = None
+    cost: Cost = field(default_factory=Cost)
+
+
+async def drain(
+    new_db: Callable[[], Database], now: Instant, works: Sequence[DueWork], budget: int = BUDGET
+) -> Drained:
+    """Fire what is due at `now`, at most `budget` items, and say when to come back.
+
+    Items of all classes fire in the order of their due instants, those of an earlier class first at equal instants. An
+    item that raises is set aside with a delay that doubles from a second to an hour; the rest goes on. When the storage
+    itself fails the drain ends, `interrupted` says why, and `next_due` is a few seconds away. What items raise never
+    comes out of here.
+    """
+    run = _Run(new_db(), works)
+    await run.drain(now, budget)
+    return run.drained
+
+
+async def advance(new_db: Callable[[], Database], start: Instant, end: Instant, works: Sequence[DueWork]) -> Drained:
+    """Fire everything that falls due up to `end`, each at its own due instant, as a Clock that is never late would.
+
+    What was overdue at `start` fires at `start`; what becomes due through another firing fires in its turn. This is how
+    the test clock moves; it stops early only where the storage fails.
+    """
+    run = _Run(new_db(), works)
+    now = start
+    while True:
+        await run.drain(now, None)
+        upcoming = run.drained.next_due
+        if run.drained.interrupted or upcoming is None or upcoming > end:
+            return run.drained
+        now = upcoming
+
+
+async def next_due(db: Database, now: Instant, works: Sequence[DueWork]) -> Instant | None:
+    """The instant the alarm must be armed for, which may be past; None when nothing waits. One round trip."""
+    reading = Reading()
+    upcoming = _ask_next(reading, now, works)
+    await db.read(reading)
+    return _earliest(upcoming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    work: DueWork
+    key: str
+    due: Instant
+    retried: bool = False
+
+
+class _Run:
+    """One drain, or a row of them: what was done so far."""
+
+    def __init__(self, db: Database, works: Sequence[DueWork]) -> None:
+        self._db = db
+        self._works = works
+        self._by_name = {work.name: work for work in works}
+        self._without_effect: set[tuple[Instant, str, str]] = set()
+        self.drained = Drained(cost=db.cost)
+
+    async def drain(self, now: Instant, budget: int | None) -> None:
+        try:
+            self.drained.next_due = await self._until_nothing_is_due(now, budget)
+        except errors.SystemError as error:
+            self.drained.interrupted = error
+            self.drained.next_due = after(now, STORAGE_RETRY_SECONDS)
+
+    async def _until_nothing_is_due(self, now: Instant, budget: int | None) -> Instant | None:
+        """Look, fire what was seen, look again: what a firing makes due is seen by the next look."""
+        done = 0
+        while True:
+            items, upcoming = await self._look(now)
+            if not items:
+                return None if upcoming is None else max(upcoming, Instant(now + 1))
+            for item in items:
+                if done == budget:
+                    return Instant(now + 1)
+                done += 1
+                await self._fire(now, item)
+
+    async def _look(self, now: Instant) -> tuple[list[_Item], Instant | None]:
+        """The first DRAIN_BATCH due items of all classes in order, and the earliest instant of all: one round trip."""
+        reading = Reading()
+        window: dict[str, Any] = {"now": now, "limit": int(DRAIN_BATCH)}
+        pages = [(work, reading.ask(work.page, **window)) for work in self._works]
+        retries = reading.ask(statements.RETRIES, works=_names(self._works), **window)
+        upcoming = _ask_next(reading, now, self._works)
+        await self._db.read(reading)
+        items = [_Item(work, row["item"], row["due"]) for work, page in pages for row in page.rows]
+        items += [_Item(self._by_name[row["work"]], row["item"], row["due"], retried=True) for row in retries.rows]
+        items.sort(key=attrgetter("due"))
+        return items[:DRAIN_BATCH], _earliest(upcoming)
+
+    async def _fire(self, now: Instant, item: _Item) -> None:
+        name = item.work.name
+        try:
+            count = await item.work.fire(self._db, now, item.key)
+            self._refuse_endless(now, item, count)
+        except Exception as error:
+            await self._set_aside(now, item, error)
+            return
+        if item.retried:
+            await self._clear(now, item)
+        if count:
+            self.drained.fired[name] = self.drained.fired.get(name, 0) + count
+            if not item.retried:
+                self.drained.lateness = max(self.drained.lateness, now - item.due)
+
+    def _refuse_endless(self, now: Instant, item: _Item, count: int) -> None:
+        """An item may be seen once on a stale picture; seen again it would keep the drain running for ever."""
+        if count:
+            return
+        seen = (now, item.work.name, item.key)
+        if seen in self._without_effect:
+            raise StillDue(f"{item.work.name} lists an item as due that does not fire")
+        self._without_effect.add(seen)
+
+    async def _set_aside(self, now: Instant, item: _Item, error: Exception) -> None:
+        """Record the failure, by the error's name only: its text may quote what the item holds.
+
+        When the storage was what failed, this fails too and ends the drain; when it succeeds, the storage works and the
+        item alone is at fault.
+        """
+        tx = Transaction(now)
+        aside = tx.run(
+            statements.SET_ASIDE,
+            work=item.work.name,
+            item=item.key,
+            first=FIRST_RETRY_MS,
+            cap=LONGEST_RETRY_MS,
+            error=error.code if isinstance(error, errors.MoorageError) else type(error).__name__,
+        )
+        await self._db.commit(tx)
+        row = aside.one()
+        self.drained.failed.append(Failure(item.work.name, item.key, row["attempts"], row["retry_at"], error))
+
+    async def _clear(self, now: Instant, item: _Item) -> None:
+        tx = Transaction(now)
+        tx.run(statements.CLEAR, work=item.work.name, item=item.key)
+        await self._db.commit(tx)
+
+
+def _ask_next(reading: Reading, now: Instant, works: Sequence[DueWork]) -> list[Answer]:
+    asked = [reading.ask(work.earliest, now=now) for work in works]
+    return [*asked, reading.ask(statements.NEXT_RETRY, works=_names(works))]
+
+
+def _earliest(answers: Sequence[Answer]) -> Instant | None:
+    known = [row["due"] for answer in answers for row in answer.rows if row["due"] is not None]
+    return Instant(min(known)) if known else None
+
+
+def _names(works: Sequence[DueWork]) -> str:
+    return canonical.dumps([work.name for work in works])
