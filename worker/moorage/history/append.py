@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.history import statements
 from moorage.kernel import canonical
-from moorage.store.transaction import Answer, Transaction
+from moorage.store.transaction import Answer, Scalar, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +45,13 @@ def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> Answer:
         }
         for event in events
     ]
-    return tx.run(statements.APPEND_MANY, actor=actor, entries=canonical.dumps(entries))
+    return tx.run(statements.APPEND_MANY, actor=actor, entries=canonical.compact(entries))
+
+
+def append_selected(tx: Transaction, actor: str, type_: str, selection: str, **parameters: Scalar) -> Answer:
+    """Append one entry for each row that `selection` gives inside the transaction (see APPEND_SELECTED).
+
+    For changes whose subjects only the database knows: which records a claim took, what a failure led to.
+    """
+    sql = statements.APPEND_SELECTED.replace("{selection}", selection)
+    return tx.run(sql, type=type_, actor=actor, **parameters)

@@ -60,6 +60,11 @@ def dumps(value: Any) -> str:
         raise JsonInvalid(f"has no canonical JSON: {error}") from None
 
 
+def compact(value: Any) -> str:
+    """Compact JSON text that is not canonical, but quick: for parameters and answers, never for what is hashed or kept."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def digest(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in lower-case hex."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,1 @@
+"""Records: publish, match, claim, settle; dead letters and lineage."""

@@ -1,0 +1,131 @@
+"""Claiming records under a fenced lease, renewing and releasing it (clauses records.claim, leases.*)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.catalog.access import Caller
+from moorage.catalog.kinds import Kinds
+from moorage.history.append import append_selected
+from moorage.idempotency import keys
+from moorage.idempotency.keys import AlreadyDone, Key
+from moorage.kernel import ids
+from moorage.kernel.errors import LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
+from moorage.records import statements
+from moorage.records.model import Claim, ClaimRef, Record, RecordLease
+from moorage.records.patterns import both, claim_candidates, compile, parse
+from moorage.records.visibility import narrowed, visible_kind
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
+
+
+async def claim(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    kind_name: str,
+    match: Mapping[str, Any],
+    worker: str,
+    limit: int = 1,
+    lease_seconds: float | None = None,
+    key: Key | None = None,
+) -> list[Claim]:
+    """Take at most `limit` claimable records that match, oldest first within priority, each under a new epoch.
+
+    Claims compete: one statement decides, so a record goes to one claimer and the others get none of it. `lease_seconds`
+    defaults to the kind's. An empty list means that nothing matched now. Raises KindUnknown, Forbidden, PatternInvalid,
+    RequestInvalid for a bound.
+    """
+    ids.check_client_id(worker, "a worker's name")
+    if not 1 <= limit <= CLAIM_BATCH:
+        raise RequestInvalid(f"a claim takes 1 to {CLAIM_BATCH} records")
+    kind = await visible_kind(db, kinds, caller, now, kind_name, "claim")
+    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "claim", kind)))
+    expires_at = after(now, checked_seconds(kind.lease_seconds if lease_seconds is None else lease_seconds))
+    claim_id = ids.new("clm", now)
+    tx = Transaction(now)
+    caller.guard(tx)
+    keys.remember(tx, key, {"claim": claim_id})
+    taken = tx.run(
+        statements.CLAIM.replace("{candidates}", claim_candidates(compiled)),
+        **compiled.parameters,
+        kind=kind_name,
+        limit=limit,
+        worker=worker,
+        actor=caller.subject,
+        claim=claim_id,
+        expires_at=expires_at,
+    )
+    append_selected(
+        tx,
+        caller.subject,
+        "record.claimed",
+        statements.CLAIMED,
+        expires_at=expires_at,
+        claim=claim_id,
+    )
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        return await _claimed_before(db, key)
+    return sorted((_claim(row) for row in taken.rows), key=lambda one: (-one.record.priority, one.record.seq))
+
+
+async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease_seconds: float | None) -> RecordLease:
+    """Extend the lease to `lease_seconds` from now, by default the kind's; a shorter wish leaves it as it is.
+
+    Raises RecordUnknown, LeaseFenced for a stale or foreign epoch, LeaseExpired: an expired lease cannot be revived.
+    """
+    milliseconds = None if lease_seconds is None else round(checked_seconds(lease_seconds) * 1000)
+    tx = Transaction(now)
+    fence(tx, caller, ref)
+    renewed = tx.run(statements.RENEW, record=ref.record, epoch=ref.epoch, milliseconds=milliseconds)
+    append_selected(tx, caller.subject, "record.renewed", statements.HELD, record=ref.record)
+    await db.commit(tx)
+    row = renewed.one()
+    return RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
+
+
+async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef) -> None:
+    """Give the record back unworked: it is claimable at once and the attempt is not counted.
+
+    Raises RecordUnknown, LeaseFenced, LeaseExpired.
+    """
+    tx = Transaction(now)
+    fence(tx, caller, ref)
+    append_selected(tx, caller.subject, "record.released", statements.HELD, record=ref.record)
+    tx.run(statements.RELEASE, record=ref.record, epoch=ref.epoch)
+    await db.commit(tx)
+
+
+def fence(tx: Transaction, caller: Caller, ref: ClaimRef) -> None:
+    """Let the transaction commit only under this claim (clause leases.fence)."""
+    caller.guard(tx)
+    where = {"record": ref.record, "epoch": ref.epoch, "actor": caller.subject}
+    tx.require(statements.EXISTS, RecordUnknown(), record=ref.record)
+    tx.require(statements.EPOCH_IS_MINE, LeaseFenced(), **where)
+    tx.require(statements.LEASE_IS_CURRENT, LeaseExpired(), record=ref.record, epoch=ref.epoch)
+
+
+def checked_seconds(seconds: float) -> float:
+    """A lease's length, unchanged. Raises RequestInvalid unless it lies between 1 ms and LEASE_SECONDS."""
+    if not 0.001 <= seconds <= LEASE_SECONDS:
+        message = f"a lease lasts 0.001 to {LEASE_SECONDS} seconds"
+        raise RequestInvalid(message, errors=[{"pointer": "/lease_seconds", "message": message}])
+    return seconds
+
+
+async def _claimed_before(db: Database, key: Key | None) -> list[Claim]:
+    assert key is not None
+    reference = await keys.recall(db, key)
+    reading = Reading()
+    rows = reading.ask(statements.OF_CLAIM, claim=reference["claim"])
+    await db.read(reading)
+    return [_claim(row) for row in rows.rows]
+
+
+def _claim(row: Row) -> Claim:
+    lease = RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
+    return Claim(Record.of(row), lease)

@@ -1,0 +1,110 @@
+"""Dead letters: list, inspect, requeue (clause records.dead-letter)."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.catalog.access import Caller
+from moorage.catalog.kinds import Kinds
+from moorage.history.append import append_selected
+from moorage.kernel.errors import RecordNotDead, RecordUnknown, RequestInvalid
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
+from moorage.kernel.pages import Page, PageRequest
+from moorage.records import query, statements
+from moorage.records.model import Attempt, DeadLetter, Record
+from moorage.records.patterns import both, compile, parse
+from moorage.records.visibility import narrowed, visible, visible_kind
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
+
+
+async def list_dead_letters(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, page: PageRequest, kind_name: str | None = None
+) -> Page[DeadLetter]:
+    """A page of dead letters by order of publication, of one kind or of all.
+
+    Raises KindUnknown or Forbidden for a kind that the caller may not read; without a kind, a grant on every kind is needed.
+    """
+    filters = ["dead-letters", kind_name]
+    start = page.after(filters, int) or [0]
+    reading = Reading()
+    if kind_name is None:
+        caller.demand("read")
+        rows = reading.ask(statements.DEAD, after=start[0], limit=page.limit + 1)
+    else:
+        kind = await visible_kind(db, kinds, caller, now, kind_name, "read")
+        compiled = compile(narrowed(caller, "read", kind))
+        sql = statements.DEAD_OF_KIND.replace("{narrowed}", f"AND ({compiled.where})")
+        parameters = {**compiled.parameters, "kind": kind_name, "after": start[0], "limit": page.limit + 1}
+        rows = reading.ask(sql, **parameters)
+    await db.read(reading)
+    return page.page(rows.rows, filters, lambda row: [row["seq"]], _dead_letter)
+
+
+async def show(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str) -> DeadLetter:
+    """One dead letter with its attempts. Raises RecordUnknown when there is none that the caller may read."""
+    reading = Reading()
+    found = reading.ask(statements.DEAD_LETTER, record=record)
+    await db.read(reading)
+    letter = _dead_letter(found.one(RecordUnknown()))
+    if not await visible(db, kinds, caller, now, [letter.record]):
+        raise RecordUnknown()
+    return letter
+
+
+async def requeue(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str, reason: str) -> Record:
+    """Make a dead letter ready again, with all its attempts before it; history keeps reason and failure.
+
+    Raises RecordUnknown, Forbidden without a grant to operate, RecordNotDead.
+    """
+    found = await query.get(db, kinds, caller, now, record)
+    caller.demand("operate", found.kind)
+    if not await visible(db, kinds, caller, now, [found], "operate"):
+        raise RecordUnknown()
+    tx = Transaction(now)
+    caller.guard(tx)
+    tx.require(statements.IS_DEAD, RecordNotDead(), record=record)
+    return (await _requeue(db, tx, caller, reason, statements.CHOSEN_ONE, {"record": record}))[0]
+
+
+async def requeue_matching(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    kind_name: str,
+    match: Mapping[str, Any],
+    reason: str,
+    limit: int = int(REQUEUE_BATCH),
+) -> list[Record]:
+    """Requeue at most `limit` dead letters of a kind that match, oldest first, in one transaction."""
+    if not 1 <= limit <= REQUEUE_BATCH:
+        raise RequestInvalid(f"limit lies between 1 and {REQUEUE_BATCH}")
+    kind = await visible_kind(db, kinds, caller, now, kind_name, "operate")
+    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "operate", kind)))
+    tx = Transaction(now)
+    caller.guard(tx)
+    chosen = statements.CHOSEN_DEAD.replace("{where}", compiled.where)
+    return await _requeue(db, tx, caller, reason, chosen, {**compiled.parameters, "kind": kind_name, "limit": limit})
+
+
+async def _requeue(
+    db: Database, tx: Transaction, caller: Caller, reason: str, chosen: str, parameters: Mapping[str, Any]
+) -> list[Record]:
+    if not 1 <= len(reason) <= TEXT_CHARACTERS:
+        message = f"a reason has 1 to {TEXT_CHARACTERS} characters"
+        raise RequestInvalid(message, errors=[{"pointer": "/reason", "message": message}])
+    selection = statements.REQUEUED.replace("{chosen}", chosen)
+    append_selected(tx, caller.subject, "record.requeued", selection, reason=reason, **parameters)
+    requeued = tx.run(statements.REQUEUE.replace("{chosen}", chosen), **parameters)
+    await db.commit(tx)
+    return sorted((Record.of(row) for row in requeued.rows), key=lambda record: record.seq)
+
+
+def _dead_letter(row: Row) -> DeadLetter:
+    attempts = [
+        Attempt(entry["data"]["attempt"], entry["data"]["epoch"], entry["data"]["owner"], entry["at"])
+        for entry in json.loads(row["attempts_made"])
+    ]
+    return DeadLetter(Record.of(row), attempts)

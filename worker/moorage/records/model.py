@@ -1,0 +1,138 @@
+"""The nouns of records."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from moorage.kernel.errors import FailureTag
+from moorage.kernel.instants import Instant
+from moorage.store.transaction import Row
+
+State = Literal["ready", "claimed", "consumed", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record that a client proposes. `id` and `not_before` are the client's wish; everything else about the record's
+    identity is the runtime's (clause records.publish)."""
+
+    kind: str
+    body: Mapping[str, Any]
+    parents: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    not_before: Instant | None = None
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored record. `seq` is the history position of its publication; `body_sha256` covers the body's canonical JSON;
+    `failure` is the last attempt's, if it failed; `ended_at` is when it was consumed or dead-lettered."""
+
+    id: str
+    seq: int
+    kind: str
+    body: dict[str, Any]
+    metadata: dict[str, Any]
+    parents: list[str]
+    state: State
+    created_at: Instant
+    created_by: str
+    body_sha256: str
+    priority: int
+    attempts: int
+    not_before: Instant | None
+    ended_at: Instant | None
+    failure: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, row: Row) -> "Record":
+        """The record that a row with RECORD_COLUMNS holds."""
+        return cls(
+            id=row["id"],
+            seq=row["seq"],
+            kind=row["kind"],
+            body=json.loads(row["body"]),
+            metadata=json.loads(row["metadata"]),
+            parents=json.loads(row["parents"]),
+            state=row["state"],
+            created_at=row["created_at"],
+            created_by=row["created_by"],
+            body_sha256=row["body_sha256"],
+            priority=row["priority"],
+            attempts=row["attempts"],
+            not_before=row["not_before"] if row["state"] == "ready" and not row["available"] else None,
+            ended_at=row["ended_at"],
+            failure=json.loads(row["failure"]) if row["failure"] else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLease:
+    """The lease that comes with a claim: `epoch` is the fencing number to show with every write under it."""
+
+    epoch: int
+    owner: str
+    expires_at: Instant
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claimed record and its lease."""
+
+    record: Record
+    lease: RecordLease
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """What a claimer shows to renew, release, settle or fail: which record, under which epoch."""
+
+    record: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed: a tag of the closed set and a message for people."""
+
+    tag: FailureTag
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a settlement answers: the receipt (the same for every replay), the consumed record, the results."""
+
+    receipt: dict[str, Any]
+    record: Record
+    results: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One time that a record was handed out."""
+
+    attempt: int
+    epoch: int
+    owner: str
+    claimed_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead-lettered record with the attempts that led there, oldest first, since it was last requeued."""
+
+    record: Record
+    attempts: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A record of a lineage answer, `depth` generations away."""
+
+    depth: int
+    record: Record

@@ -1,0 +1,97 @@
+"""Reading records: by id, by pattern, by lineage."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from moorage.catalog.access import Caller
+from moorage.catalog.kinds import Kinds
+from moorage.kernel import canonical
+from moorage.kernel.errors import RecordUnknown, RequestInvalid
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS
+from moorage.kernel.pages import Page, PageRequest
+from moorage.records import statements
+from moorage.records.model import Record, Relative, State
+from moorage.records.patterns import both, compile, parse
+from moorage.records.visibility import narrowed, visible, visible_kind
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading
+
+Order = Literal["asc", "desc"]
+Direction = Literal["ancestors", "descendants"]
+
+_LAST_SEQ = 2**53
+
+
+async def read(db: Database, ids: Sequence[str]) -> list[Record]:
+    """The records with these ids, whoever asks: for rooms that have admitted the caller already."""
+    reading = Reading()
+    rows = reading.ask(statements.GET, ids=canonical.dumps(list(ids)))
+    await db.read(reading)
+    return [Record.of(row) for row in rows.rows]
+
+
+async def get_many(db: Database, kinds: Kinds, caller: Caller, now: Instant, ids: Sequence[str]) -> list[Record]:
+    """Those of the records that exist and that the caller may read."""
+    return await visible(db, kinds, caller, now, await read(db, ids))
+
+
+async def get(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str) -> Record:
+    """One record. Raises RecordUnknown when there is none that the caller may read."""
+    found = await get_many(db, kinds, caller, now, [record])
+    if not found:
+        raise RecordUnknown()
+    return found[0]
+
+
+async def query(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    kind_name: str,
+    match: Mapping[str, Any],
+    page: PageRequest,
+    state: State | None = None,
+    order: Order = "asc",
+) -> Page[Record]:
+    """A page of a kind's records that match, by order of publication.
+
+    Raises KindUnknown, PatternInvalid, CursorMismatch when the cursor was made for another query.
+    """
+    kind = await visible_kind(db, kinds, caller, now, kind_name, "read")
+    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "read", kind)))
+    filters = ["records", kind_name, match, state, order]
+    start = page.after(filters, int) or [0 if order == "asc" else _LAST_SEQ]
+    beyond, direction = ("r.seq > :after", "ASC") if order == "asc" else ("r.seq < :after", "DESC")
+    in_state = "AND r.state = :state" if state is not None else ""
+    sql = (
+        f"SELECT {statements.RECORD_COLUMNS} FROM records AS r WHERE r.kind = :kind AND {beyond} {in_state} "
+        f"AND ({compiled.where}) ORDER BY r.seq {direction} LIMIT CAST(:limit AS INTEGER)"
+    )
+    reading = Reading()
+    parameters = {**compiled.parameters, "kind": kind_name, "after": start[0], "limit": page.limit + 1, "state": state}
+    rows = reading.ask(sql, **parameters)
+    await db.read(reading)
+    return page.page(rows.rows, filters, lambda row: [row["seq"]], Record.of)
+
+
+async def lineage(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str, direction: Direction, depth: int
+) -> tuple[list[Relative], bool]:
+    """The record's ancestors or descendants, nearest generation first, to `depth` generations (clause records.lineage).
+
+    The flag tells that LINEAGE_RECORDS cut the answer. Records that the caller may not read are left out. Raises
+    RecordUnknown for the record itself, RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
+    """
+    if not 1 <= depth <= LINEAGE_DEPTH:
+        raise RequestInvalid(f"depth lies between 1 and {LINEAGE_DEPTH}")
+    await get(db, kinds, caller, now, record)
+    sql = statements.ANCESTORS if direction == "ancestors" else statements.DESCENDANTS
+    reading = Reading()
+    rows = reading.ask(sql, id=record, depth=depth, limit=LINEAGE_RECORDS + 1)
+    await db.read(reading)
+    found = [Relative(row["depth"], Record.of(row)) for row in rows.rows]
+    shown = {one.id for one in await visible(db, kinds, caller, now, [one.record for one in found])}
+    kept = [one for one in found if one.record.id in shown]
+    return kept[:LINEAGE_RECORDS], len(found) > LINEAGE_RECORDS

@@ -1,0 +1,96 @@
+"""Settling a claim: consume the record and publish its results (clauses records.settle, records.settle-replay)."""
+
+import hmac
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from moorage.catalog.access import Caller
+from moorage.catalog.kinds import Kinds
+from moorage.catalog.revisions import KindChanged
+from moorage.history.append import Event, append
+from moorage.kernel import canonical
+from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RequestInvalid, SettlementConflict
+from moorage.kernel.instants import Instant, render
+from moorage.kernel.limits import SETTLE_RESULTS
+from moorage.records import publish, query, statements
+from moorage.records.claim import fence
+from moorage.records.model import ClaimRef, Draft, Record, Settlement
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+
+_REPLANS = 3
+
+
+async def settle(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, ref: ClaimRef, results: Sequence[Draft]
+) -> Settlement:
+    """Consume a claimed record and publish its results, each naming it as parent, in one transaction.
+
+    Raises RecordUnknown, LeaseFenced when another claim holds the record, LeaseExpired when this one ran out,
+    SettlementConflict when this claim settled it before with other results; the same results again answer the first
+    receipt. Results are checked as published records are.
+    """
+    if len(results) > SETTLE_RESULTS:
+        raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
+    digest = _digest(results)
+    children = [_child(draft, ref.record) for draft in results]
+    for attempt in range(_REPLANS):
+        tx = Transaction(now)
+        fence(tx, caller, ref)
+        planned = await publish.plan(db, kinds, caller, now, children, fresh=attempt > 0) if children else None
+        receipt = {
+            "record": ref.record,
+            "epoch": ref.epoch,
+            "settled_at": render(now),
+            "results": [one.id for one in planned or []],
+            "sha256": digest,
+        }
+        consumed = tx.run(
+            statements.CONSUME,
+            record=ref.record,
+            epoch=ref.epoch,
+            settlement_sha256=digest,
+            receipt=canonical.dumps(receipt),
+        )
+        append(tx, caller.subject, Event(ref.record, "record.settled", {"epoch": ref.epoch, "results": receipt["results"]}))
+        inserted = publish.insert(tx, caller.subject, planned) if planned else []
+        try:
+            await db.commit(tx)
+        except KindChanged:
+            continue
+        except (LeaseFenced, LeaseExpired):
+            replay = await _settled_before(db, caller, ref, digest)
+            if replay is None:
+                raise
+            return replay
+        published = publish.stored(planned, inserted, now, caller.subject) if planned else []
+        return Settlement(receipt, Record.of(consumed.one()), published)
+    raise KindConflict("a result's kind is being redeclared; try again")
+
+
+async def _settled_before(db: Database, caller: Caller, ref: ClaimRef, digest: str) -> Settlement | None:
+    """The settlement that this very claim made, or None. Raises SettlementConflict when it had other results."""
+    reading = Reading()
+    found = reading.ask(statements.SETTLED, record=ref.record, epoch=ref.epoch, actor=caller.subject)
+    await db.read(reading)
+    row = found.first()
+    if row is None:
+        return None
+    if not hmac.compare_digest(row["settlement_sha256"], digest):
+        raise SettlementConflict()
+    receipt: dict[str, Any] = json.loads(row["receipt"])
+    records = {record.id: record for record in await query.read(db, receipt["results"])}
+    return Settlement(receipt, Record.of(row), [records[one] for one in receipt["results"] if one in records])
+
+
+def _child(draft: Draft, parent: str) -> Draft:
+    return Draft(draft.kind, draft.body, (parent,), draft.metadata, draft.priority, draft.not_before, draft.id)
+
+
+def _digest(results: Sequence[Draft]) -> str:
+    content = [
+        [draft.kind, dict(draft.body), dict(draft.metadata), draft.priority, draft.not_before, draft.id]
+        for draft in results
+    ]
+    return canonical.digest(canonical.dumps(content))

@@ -1,0 +1,290 @@
+"""The SQL of records, but for what a pattern adds to a query or a claim (see records.patterns).
+
+Every statement that changes a record names the state it expects, so that a stale picture changes nothing.
+"""
+
+# The columns that make a Record; the alias of the table is r.
+RECORD_COLUMNS = """
+r.id, r.seq, r.kind, r.body, r.metadata, r.state, r.available, r.created_at, r.created_by, r.body_sha256, r.priority,
+r.attempts, r.not_before, r.ended_at, r.failure,
+(SELECT json_group_array(p.parent) FROM record_parents AS p WHERE p.child = r.id) AS parents
+"""
+
+# The same for RETURNING, where the table has its own name.
+RETURNED_COLUMNS = RECORD_COLUMNS.replace("r.", "records.")
+
+# --- publish ---
+
+# No history speaks of these ids: an id is never reused, also not after its record is gone.
+IDS_ARE_UNUSED = """
+SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM json_each(:ids) AS wish JOIN history ON history.subject = wish.value)
+"""
+
+# Every parent exists.
+PARENTS_EXIST = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:parents) AS parent WHERE NOT EXISTS (SELECT 1 FROM records WHERE id = parent.value)
+)
+"""
+
+# Stores records after their history entries, whose positions become their seq. `body` is bound apart when it is large.
+INSERT = """
+INSERT INTO records (seq, id, kind, body, body_sha256, metadata, priority, state, available, not_before, created_at,
+    created_by, attempts, epoch, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16)
+SELECT (SELECT position FROM history WHERE subject = draft.value ->> 'id' AND revision = 1),
+    draft.value ->> 'id', draft.value ->> 'kind', coalesce(:body, draft.value ->> 'body'), draft.value ->> 'body_sha256',
+    draft.value ->> 'metadata', draft.value ->> 'priority', 'ready', draft.value ->> 'available',
+    draft.value ->> 'not_before', :now, :actor, 0, 0,
+    draft.value ->> '$.slots[0]', draft.value ->> '$.slots[1]', draft.value ->> '$.slots[2]',
+    draft.value ->> '$.slots[3]', draft.value ->> '$.slots[4]', draft.value ->> '$.slots[5]',
+    draft.value ->> '$.slots[6]', draft.value ->> '$.slots[7]', draft.value ->> '$.slots[8]',
+    draft.value ->> '$.slots[9]', draft.value ->> '$.slots[10]', draft.value ->> '$.slots[11]',
+    draft.value ->> '$.slots[12]', draft.value ->> '$.slots[13]', draft.value ->> '$.slots[14]',
+    draft.value ->> '$.slots[15]'
+FROM json_each(:drafts) AS draft WHERE true
+RETURNING id, seq
+"""
+
+# Stores lineage, child to parent.
+INSERT_PARENTS = """
+INSERT INTO record_parents (child, parent)
+SELECT pair.value ->> 0, pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE true
+"""
+
+# --- read ---
+
+# Reads records by id.
+GET = f"SELECT {RECORD_COLUMNS} FROM records AS r WHERE r.id IN (SELECT value FROM json_each(:ids))"
+
+# Walks lineage upwards or downwards, nearest generation first, each record once at its least depth.
+ANCESTORS = f"""
+WITH RECURSIVE reached (id, depth) AS (
+    SELECT parent, 1 FROM record_parents WHERE child = :id
+    UNION
+    SELECT p.parent, reached.depth + 1 FROM reached JOIN record_parents AS p ON p.child = reached.id
+    WHERE reached.depth < :depth
+    LIMIT CAST(:limit AS INTEGER)
+), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
+SELECT nearest.depth, {RECORD_COLUMNS} FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+"""
+DESCENDANTS = f"""
+WITH RECURSIVE reached (id, depth) AS (
+    SELECT child, 1 FROM record_parents WHERE parent = :id
+    UNION
+    SELECT p.child, reached.depth + 1 FROM reached JOIN record_parents AS p ON p.parent = reached.id
+    WHERE reached.depth < :depth
+    LIMIT CAST(:limit AS INTEGER)
+), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
+SELECT nearest.depth, {RECORD_COLUMNS} FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+"""
+
+# --- claims ---
+
+# Takes the candidates under a new epoch; one statement decides, so each record goes to exactly one claimer.
+CLAIM = f"""
+UPDATE records SET state = 'claimed', available = 0, not_before = NULL, epoch = epoch + 1, attempts = attempts + 1,
+    owner = :worker, claimed_by = :actor, claim = :claim, expires_at = :expires_at
+WHERE seq IN ({{candidates}})
+RETURNING {RETURNED_COLUMNS}, records.epoch, records.owner, records.expires_at
+"""
+
+_EXPIRES_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.expires_at / 1000.0, 'unixepoch')"
+
+# What a claim took, for its history entries.
+CLAIMED = f"""
+SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempt', r.attempts, 'claim', r.claim, 'epoch', r.epoch, 'expires_at', {_EXPIRES_TEXT},
+        'owner', r.owner) AS data
+FROM records AS r WHERE r.state = 'claimed' AND r.expires_at = :expires_at AND r.claim = :claim
+"""
+
+# What a claim that was made before still holds.
+OF_CLAIM = f"""
+SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
+WHERE r.state = 'claimed' AND r.claim = :claim ORDER BY r.priority DESC, r.seq
+"""
+
+# A held record, for the history entry of its renewal or release.
+HELD = f"""
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempt', r.attempts, 'epoch', r.epoch, 'expires_at', {_EXPIRES_TEXT}, 'owner', r.owner) AS data
+FROM records AS r WHERE r.id = :record AND r.state = 'claimed'
+"""
+
+EXISTS = "SELECT 1 FROM records WHERE id = :record"
+
+# The epoch is the record's last one and its claim was the caller's; nobody ended it but the clock.
+EPOCH_IS_MINE = """
+SELECT 1 FROM records WHERE id = :record AND epoch = :epoch AND claimed_by = :actor
+    AND (state = 'claimed' OR (state IN ('ready', 'dead') AND failure ->> 'code' = 'LeaseExpired'))
+"""
+
+# ... and the lease has not run out (an expiry equal to now has passed).
+LEASE_IS_CURRENT = """
+SELECT 1 FROM records WHERE id = :record AND epoch = :epoch AND state = 'claimed' AND expires_at > :now
+"""
+
+# Extends the lease, by the kind's own length when none is given; never shortens it.
+RENEW = """
+UPDATE records SET expires_at = max(expires_at, CAST(:now + coalesce(:milliseconds, k.lease_seconds * 1000) AS INTEGER))
+FROM kinds AS k WHERE k.name = records.kind
+    AND records.id = :record AND records.epoch = :epoch AND records.state = 'claimed'
+RETURNING records.epoch, records.owner, records.expires_at, records.attempts
+"""
+
+# Gives the record back unworked: the attempt is not counted.
+RELEASE = """
+UPDATE records SET state = 'ready', available = 1, attempts = attempts - 1, owner = NULL, claim = NULL, expires_at = NULL
+WHERE id = :record AND epoch = :epoch AND state = 'claimed'
+RETURNING kind
+"""
+
+# --- settle and fail ---
+
+# Consumes the record; its receipt is what a replay answers.
+CONSUME = f"""
+UPDATE records SET state = 'consumed', ended_at = :now, settlement_sha256 = :settlement_sha256, receipt = :receipt,
+    owner = NULL, claim = NULL, expires_at = NULL
+WHERE id = :record AND epoch = :epoch AND state = 'claimed'
+RETURNING {RETURNED_COLUMNS}
+"""
+
+# The settlement that consumed a record, if this caller made it under this epoch.
+SETTLED = f"""
+SELECT {RECORD_COLUMNS}, r.settlement_sha256, r.receipt FROM records AS r
+WHERE r.id = :record AND r.epoch = :epoch AND r.claimed_by = :actor AND r.state = 'consumed'
+"""
+
+# Ends an attempt that failed or ran out: dead after the last allowed attempt or at once when asked, else ready again
+# after the delay that is given, or the kind's own for this attempt.
+_END_ATTEMPT = """
+UPDATE records SET
+    state = CASE WHEN :dead_letter OR attempts >= k.max_attempts THEN 'dead' ELSE 'ready' END,
+    available = CASE WHEN :dead_letter OR attempts >= k.max_attempts THEN 0
+        WHEN coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'), 0) > 0
+        THEN 0 ELSE 1 END,
+    not_before = CASE
+        WHEN coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'), 0) > 0
+        THEN CAST(:now + coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'))
+            AS INTEGER) END,
+    ended_at = CASE WHEN :dead_letter OR attempts >= k.max_attempts THEN :now END,
+    failure = :failure, owner = NULL, claim = NULL, expires_at = NULL
+FROM kinds AS k WHERE k.name = records.kind AND {which}
+RETURNING {columns}
+"""
+FAIL = _END_ATTEMPT.replace("{columns}", RETURNED_COLUMNS).replace(
+    "{which}", "records.id = :record AND records.epoch = :epoch AND records.state = 'claimed'"
+)
+EXPIRE = _END_ATTEMPT.replace("{columns}", "records.id").replace(
+    "{which}", "records.id = :record AND records.state = 'claimed' AND records.expires_at <= :now"
+)
+
+# The attempt that just ended, for its history entry.
+ENDED_ATTEMPT = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempt', r.attempts, 'epoch', r.epoch, 'failure', json(r.failure)) AS data
+FROM records AS r WHERE r.id = :record
+"""
+
+# An attempt whose lease runs out now, before it is ended.
+RUNNING_OUT = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempt', r.attempts, 'epoch', r.epoch, 'owner', r.owner) AS data
+FROM records AS r WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now
+"""
+
+# The record, if the attempt that ended at this instant was its last.
+DIED_NOW = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempts', r.attempts, 'failure', json(r.failure)) AS data
+FROM records AS r WHERE r.id = :record AND r.state = 'dead' AND r.ended_at = :now
+"""
+
+# --- dead letters ---
+
+_ATTEMPTS = """
+(SELECT json_group_array(json_object('at', h.at, 'data', json(h.data))) FROM history AS h
+    WHERE h.subject = r.id AND h.type = 'record.claimed' AND h.revision >
+        coalesce((SELECT max(q.revision) FROM history AS q WHERE q.subject = r.id AND q.type = 'record.requeued'), 0)
+) AS attempts_made
+"""
+
+# A page of dead letters of one kind, by seq.
+DEAD_OF_KIND = f"""
+SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r
+WHERE r.kind = :kind AND r.state = 'dead' AND r.seq > :after {{narrowed}} ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+"""
+
+# A page of dead letters of every kind, by seq.
+DEAD = f"""
+SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r
+WHERE r.state = 'dead' AND r.seq > :after ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+"""
+
+# One dead letter.
+DEAD_LETTER = f"SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r WHERE r.id = :record AND r.state = 'dead'"
+
+IS_DEAD = "SELECT 1 FROM records WHERE id = :record AND state = 'dead'"
+
+# Dead letters of a kind that a pattern chooses, oldest first: the same choice for history and for the change.
+CHOSEN_DEAD = """
+SELECT r.seq FROM records AS r WHERE r.kind = :kind AND r.state = 'dead' AND ({where})
+ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+"""
+
+# What is about to be requeued, for its history entries.
+REQUEUED = """
+SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempts', r.attempts, 'failure', json(r.failure), 'reason', :reason) AS data
+FROM records AS r WHERE r.seq IN ({chosen})
+"""
+
+# Makes dead letters ready again, with all their attempts before them.
+REQUEUE = f"""
+UPDATE records SET state = 'ready', available = 1, attempts = 0, not_before = NULL, ended_at = NULL, failure = NULL
+WHERE seq IN ({{chosen}})
+RETURNING {RETURNED_COLUMNS}
+"""
+
+# One dead letter's seq, as a choice of REQUEUED and REQUEUE.
+CHOSEN_ONE = "SELECT seq FROM records WHERE id = :record AND state = 'dead'"
+
+# --- due work ---
+
+# The lease that runs out first, and the leases that have run out.
+EARLIEST_EXPIRY = """
+SELECT r.expires_at AS due FROM records AS r WHERE r.state = 'claimed'
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id)
+ORDER BY r.expires_at LIMIT 1
+"""
+EXPIRED = """
+SELECT r.id AS item, r.expires_at AS due FROM records AS r WHERE r.state = 'claimed' AND r.expires_at <= :now
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id)
+ORDER BY r.expires_at LIMIT CAST(:limit AS INTEGER)
+"""
+
+# The record whose not_before comes first, and the records whose not_before has come.
+EARLIEST_DELAY = """
+SELECT r.not_before AS due FROM records AS r WHERE r.available = 0 AND r.state = 'ready'
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
+ORDER BY r.not_before LIMIT 1
+"""
+DELAYED = """
+SELECT r.id AS item, r.not_before AS due FROM records AS r
+WHERE r.available = 0 AND r.state = 'ready' AND r.not_before <= :now
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
+ORDER BY r.not_before LIMIT CAST(:limit AS INTEGER)
+"""
+
+# Makes a record claimable whose not_before has come.
+BECOME_DUE = """
+UPDATE records SET available = 1
+WHERE id = :record AND state = 'ready' AND available = 0 AND not_before <= :now
+RETURNING id
+"""
+
+# The record that becomes due now, for its history entry.
+BECOMING_DUE = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256, '{}' AS data
+FROM records AS r WHERE r.id = :record AND r.state = 'ready' AND r.available = 0 AND r.not_before <= :now
+"""
