@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from moorage.kernel.errors import BlobCorrupt, BlobMissing
-from moorage.store.blobkeys import blob_key
+from moorage.kernel.errors import BlobMissing
+from moorage.store.blobkeys import blob_key, verify
 from moorage.store.ports import BlobRange
 
 
@@ -54,9 +54,3 @@ class DirectoryBlobs:
         folder = self._root / "blobs"
         for path in sorted(folder.iterdir()) if folder.exists() else []:
             yield path.name
-
-
-def verify(content: bytes, sha256: str) -> None:
-    """Raise BlobCorrupt unless `content` has the digest (clause blobs.verify)."""
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise BlobCorrupt(f"the object's bytes do not have the digest {sha256}", reference=sha256)

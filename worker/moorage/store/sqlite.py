@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from moorage.kernel.errors import StorageBindingUnavailable, StorageCapabilityMissing
 from moorage.kernel.limits import SQL_BYTES, SQL_PARAMETERS, SQL_VALUE_BYTES
+from moorage.store.failures import storage_error
 from moorage.store.ports import Cost
 from moorage.store.transaction import Batch, Reading, Row, Scalar, Statement, Transaction
 
@@ -50,9 +50,7 @@ class SqliteDatabase:
             self._send(transaction, "BEGIN IMMEDIATE")
         except sqlite3.IntegrityError as error:
             conflict = transaction.conflict_of(str(error))
-            if conflict is None:
-                raise
-            raise conflict from None
+            raise (conflict or storage_error(str(error))) from None
 
     async def initialize(self, statements: list[str]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -65,6 +63,8 @@ class SqliteDatabase:
         self._connection.execute("COMMIT")
 
     def _send(self, batch: Batch, begin: str) -> None:
+        if not len(batch):
+            return
         started = time.perf_counter()
         before = self._connection.total_changes
         try:
@@ -87,13 +87,6 @@ class SqliteDatabase:
         cursor = self._connection.execute(statement.sql, [_as_double(value) for value in statement.values])
         rows = [{name: _as_whole(row[name]) for name in row.keys()} for row in cursor.fetchall()]  # noqa: SIM118
         return rows, self._connection.total_changes - before
-
-
-def storage_error(message: str) -> Exception:
-    """A database's own error as ours: the one table of what its messages mean, for every adapter."""
-    if "no such table" in message or "no such column" in message:
-        return StorageCapabilityMissing(f"the database lacks what this operation needs: {message}")
-    return StorageBindingUnavailable(f"the database failed: {message}")
 
 
 def _as_double(value: Scalar) -> Scalar:

@@ -1,0 +1,159 @@
+"""The edge's adapters from the host: each call travels to the harness Worker, and runs there on the real D1 and R2."""
+
+import base64
+import itertools
+import re
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import httpx
+
+from moorage.kernel import errors
+from moorage.store import schema
+from moorage.store.ports import BlobRange, Cost
+from moorage.store.transaction import Batch, Reading, Row, Scalar, Transaction
+from moorage.store.transport import Patience
+from tests.contract.adapters import schema_statements
+
+_CODES = {cls.__name__: cls for cls in errors.every_error()}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What the binding does to the first `times` batches of a call: `fail_before`, `lose_answer` or `hang`."""
+
+    kind: str
+    times: int = 1
+    seconds: float = 1.0
+    patience: Patience = field(default_factory=Patience)
+
+
+class Harness:
+    """The harness Worker at an address."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def ask(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        """One call. Raises the error that the adapter raised."""
+        response = await self._client.post(path, json=wanted)
+        response.raise_for_status()
+        answer: dict[str, Any] = response.json()
+        return answer
+
+
+def raised(answer: dict[str, Any]) -> None:
+    """Raise what the Worker's adapter raised, if it did."""
+    error = answer.get("error")
+    if error is not None:
+        raise _CODES[error["code"]](error["detail"], **error["members"])
+
+
+class RemoteDatabase:
+    """The Database port, answered by `edge.d1.D1Database` in workerd. `batches` counts what reached the binding."""
+
+    def __init__(self, harness: Harness, fault: Fault | None = None) -> None:
+        self._harness = harness
+        self._fault = fault
+        self.cost = Cost()
+        self.batches = 0
+
+    async def read(self, reading: Reading) -> None:
+        _fill(reading, await self._ask("read", {"statements": reading.describe()}))
+
+    async def commit(self, transaction: Transaction) -> None:
+        wanted = {
+            "statements": transaction.describe(),
+            "conflicts": len(transaction.conflicts),
+            "refusals": list(transaction.refusals),
+        }
+        answer = await self._ask("commit", wanted)
+        name = answer.get("foreseen")
+        if name is not None:
+            raise transaction.conflicts[int(name)] if re.fullmatch(r"\d+", name) else transaction.refusals[name]
+        _fill(transaction, answer)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._ask("initialize", {"statements": [{"sql": sql, "values": []} for sql in statements]})
+
+    async def _ask(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        fault = {"fault": asdict(self._fault)} if self._fault else {}
+        answer = await self._harness.ask(f"/database/{verb}", wanted | fault)
+        trips, rows_read, rows_written, milliseconds = answer["cost"]
+        self.cost.trips += trips
+        self.cost.rows_read += rows_read
+        self.cost.rows_written += rows_written
+        self.cost.milliseconds += milliseconds
+        self.batches += answer["batches"]
+        raised(answer)
+        return answer
+
+
+def _fill(batch: Batch, answer: dict[str, Any]) -> None:
+    for statement, (rows, changes) in zip(batch, answer["answers"], strict=True):
+        statement.answer.fill(rows, changes)
+
+
+class RemoteBlobs:
+    """The Blobs port, answered by `edge.r2.R2Blobs` in workerd."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+
+    async def put(self, content: bytes) -> str:
+        answer = await self._ask("put", {"content": base64.b64encode(content).decode()})
+        return str(answer["sha256"])
+
+    async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
+        wanted = {"sha256": sha256, "span": [span.offset, span.length] if span else None}
+        return base64.b64decode((await self._ask("get", wanted))["content"])
+
+    async def size(self, sha256: str) -> int | None:
+        size: int | None = (await self._ask("size", {"sha256": sha256}))["size"]
+        return size
+
+    async def delete(self, sha256: str) -> None:
+        await self._ask("delete", {"sha256": sha256})
+
+    async def list(self) -> AsyncIterator[str]:
+        for digest in (await self._ask("list", {}))["digests"]:
+            yield digest
+
+    async def _ask(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._harness.ask(f"/blobs/{verb}", wanted)
+        raised(answer)
+        return answer
+
+
+class D1Store:
+    """D1 and R2 under workerd."""
+
+    name = "d1"
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.harness = Harness(client)
+        self.blobs = RemoteBlobs(self.harness)
+
+    def db(self, fault: Fault | None = None) -> RemoteDatabase:
+        return RemoteDatabase(self.harness, fault)
+
+    async def sql(self, sql: str, *values: Scalar) -> list[Row]:
+        return (await self._batch([(sql, values)]))[0]
+
+    async def damage_blob(self, sha256: str, content: bytes) -> None:
+        await self.harness.ask("/blobs/damage", {"sha256": sha256, "content": base64.b64encode(content).decode()})
+
+    async def reset(self) -> None:
+        """Make the store fresh: what a test left is gone, what it dropped is there again."""
+        found = await self.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        names = [row["name"] for row in found if not row["name"].startswith(("sqlite_", "_cf_", "d1_"))]
+        clear = [(f"DELETE FROM {name}" if name in schema.TABLES else f'DROP TABLE "{name}"') for name in names]  # noqa: S608
+        await self._batch([(sql, ()) for sql in itertools.chain(clear, schema_statements())])
+        async for digest in self.blobs.list():
+            await self.blobs.delete(digest)
+
+    async def _batch(self, statements: list[tuple[str, tuple[Scalar, ...]]]) -> list[list[Row]]:
+        wanted = [{"sql": sql, "values": list(values)} for sql, values in statements]
+        results: list[list[Row]] = (await self.harness.ask("/sql", {"statements": wanted}))["results"]
+        return results

@@ -1,0 +1,104 @@
+"""The harness Worker: a transaction arrives as data, runs through the real adapter, and its outcome leaves as data.
+
+POST /database/{read,commit,initialize}, /sql, /blobs/{put,get,size,delete,list,damage}. An error of the adapter is
+answered with its code and detail; a conflict with the number of its precondition or the name of its uniqueness.
+"""
+
+import base64
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from faults import FaultyBinding
+from pyodide.ffi import to_js
+from workers import Response, WorkerEntrypoint
+
+from moorage.edge.convert import array, bound, plain, raw
+from moorage.edge.d1 import D1Database
+from moorage.edge.r2 import R2Blobs
+from moorage.kernel.errors import MoorageError
+from moorage.kernel.instants import Instant
+from moorage.store.blobkeys import BLOB_PREFIX
+from moorage.store.ports import BlobRange
+from moorage.store.transaction import Answer, Batch, Reading, Statement, Transaction
+from moorage.store.transport import PATIENCE, Patience
+
+
+class Foreseen(Exception):
+    """Stands for the error that the caller built, named by what tells it apart."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class Default(WorkerEntrypoint):
+    """One route for each thing that a port can be asked."""
+
+    async def fetch(self, request: Any) -> Any:
+        path = urlsplit(request.url).path
+        wanted = json.loads(await request.text())
+        try:
+            room, _, verb = path.strip("/").partition("/")
+            answer = await self._database(verb, wanted) if room == "database" else await self._other(room, verb, wanted)
+        except MoorageError as error:
+            answer = {"error": {"code": error.code, "detail": error.detail, "members": dict(error.members)}}
+        return Response(json.dumps(answer), headers={"content-type": "application/json"})
+
+    async def _database(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        fault = wanted.get("fault") or {}
+        binding = FaultyBinding(self.env.DB, fault.get("kind"), fault.get("times", 1), fault.get("seconds", 1.0))
+        patience = Patience(**fault["patience"]) if "patience" in fault else PATIENCE
+        db = D1Database(binding, patience)
+        answer = await _run(db, verb, wanted)
+        cost = db.cost
+        spent = [cost.trips, cost.rows_read, cost.rows_written, cost.milliseconds]
+        return answer | {"cost": spent, "batches": binding.batches}
+
+    async def _other(self, room: str, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        if room == "sql":
+            return {"results": await self._sql(wanted["statements"])}
+        if verb == "damage":
+            bucket = raw(self.env.BLOBS, "BLOBS")
+            await bucket.put(BLOB_PREFIX + wanted["sha256"], to_js(base64.b64decode(wanted["content"])))
+            return {}
+        return await _blobs(R2Blobs(self.env.BLOBS), verb, wanted)
+
+    async def _sql(self, statements: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        database = raw(self.env.DB, "DB")
+        prepared = [database.prepare(item["sql"]).bind(*bound(item["values"])) for item in statements]
+        return [result["results"] for result in plain(await database.batch(array(prepared)))]
+
+
+async def _run(db: D1Database, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    batch: Batch = Reading() if verb == "read" else Transaction(Instant(0))
+    batch.statements = [Statement(item["sql"], tuple(item["values"]), Answer()) for item in wanted["statements"]]
+    try:
+        if verb == "initialize":
+            await db.initialize([statement.sql for statement in batch])
+            return {}
+        if isinstance(batch, Transaction):
+            batch.conflicts = [Foreseen(str(ordinal)) for ordinal in range(wanted["conflicts"])]
+            batch.refusals = {name: Foreseen(name) for name in wanted["refusals"]}
+            await db.commit(batch)
+        elif isinstance(batch, Reading):
+            await db.read(batch)
+    except Foreseen as broken:
+        return {"foreseen": broken.name}
+    except MoorageError as error:
+        return {"error": {"code": error.code, "detail": error.detail, "members": dict(error.members)}}
+    return {"answers": [[statement.answer.rows, statement.answer.changes] for statement in batch]}
+
+
+async def _blobs(blobs: R2Blobs, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    if verb == "put":
+        return {"sha256": await blobs.put(base64.b64decode(wanted["content"]))}
+    if verb == "get":
+        span = BlobRange(*wanted["span"]) if wanted["span"] else None
+        return {"content": base64.b64encode(await blobs.get(wanted["sha256"], span)).decode()}
+    if verb == "size":
+        return {"size": await blobs.size(wanted["sha256"])}
+    if verb == "delete":
+        await blobs.delete(wanted["sha256"])
+        return {}
+    return {"digests": [digest async for digest in blobs.list()]}
