@@ -51,6 +51,7 @@ def built(project: Path) -> Bundle:
     return build_bundle(project, project / "build" / "bundle")
 
 
+@pytest.mark.clause("edge.deployable")
 def test_the_bundle_holds_every_source_and_every_locked_package(project: Path, built: Bundle) -> None:
     assert built.own_modules == (
         "entry.py",
@@ -64,6 +65,7 @@ def test_the_bundle_holds_every_source_and_every_locked_package(project: Path, b
     deploy.check_bundle(built, project)
 
 
+@pytest.mark.clause("edge.deployable")
 def test_its_size_is_what_its_files_take(built: Bundle) -> None:
     assert built.raw_bytes == sum((built.path / name).stat().st_size for name in built.modules)
     assert built.raw_bytes / 10 < built.gzip_bytes < built.raw_bytes / 2
@@ -119,6 +121,7 @@ def test_what_wrangler_refuses_is_told_in_its_own_words(project: Path, tmp_path:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.clause("edge.deployable")
 def test_a_bundle_that_lacks_a_module_or_a_locked_package_is_refused(project: Path, built: Bundle) -> None:
     for lost in ("entry.py", "moorage/kernel/ids.py", "python_modules/httpx-"):
         kept = tuple(name for name in built.modules if not name.startswith(lost))
@@ -126,6 +129,7 @@ def test_a_bundle_that_lacks_a_module_or_a_locked_package_is_refused(project: Pa
             deploy.check_bundle(replace(built, modules=kept), project)
 
 
+@pytest.mark.clause("edge.deployable")
 def test_a_bundle_over_the_platforms_limit_is_refused_with_both_figures(project: Path, built: Bundle) -> None:
     large = replace(built, gzip_bytes=deploy.PAID_LIMIT + 1)
     with pytest.raises(CommandFailed, match=r"too large: .* 10\.00 MiB gzip, .*10 MiB paid"):
@@ -156,6 +160,7 @@ def test_nothing_is_deployed_while_the_configuration_names_no_database(tmp_path:
     deploy.check_account_ids(config)
 
 
+@pytest.mark.clause("edge.deployable")
 def test_a_dry_run_of_this_checkout_needs_no_account_and_prints_the_size_beside_the_limits(tmp_path: Path) -> None:
     bare = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "COLUMNS": "200"}
     command = [sys.executable, "-m", "ops.cli", "deploy", "--dry-run"]
