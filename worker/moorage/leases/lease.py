@@ -11,7 +11,7 @@ from moorage.kernel.errors import LeaseExpired, LeaseFenced, LeaseHeld, LeaseUnk
 from moorage.kernel.instants import Instant, after, render
 from moorage.leases import statements
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Row, Transaction
+from moorage.store.transaction import Reading, Row, Scalar, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def fence(tx: Transaction, authority: Authority) -> None:
     """
     if isinstance(authority, Trusted):
         return
-    where = {"key": authority.key, "epoch": authority.epoch, "owner": authority.owner}
+    where: dict[str, Scalar] = {"key": authority.key, "epoch": authority.epoch, "owner": authority.owner}
     tx.require(statements.IS_MINE, LeaseFenced(), **where)
     tx.require(statements.IS_CURRENT, LeaseExpired(), **where)
 

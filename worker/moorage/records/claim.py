@@ -17,7 +17,7 @@ from moorage.records.model import Claim, ClaimRef, Record, RecordLease
 from moorage.records.patterns import both, claim_candidates, compile, parse
 from moorage.records.visibility import narrowed, visible_kind
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Row, Transaction
+from moorage.store.transaction import Reading, Row, Scalar, Transaction
 
 
 async def claim(
@@ -103,7 +103,7 @@ async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef) -> 
 def fence(tx: Transaction, caller: Caller, ref: ClaimRef) -> None:
     """Let the transaction commit only under this claim (clause leases.fence)."""
     caller.guard(tx)
-    where = {"record": ref.record, "epoch": ref.epoch, "actor": caller.subject}
+    where: dict[str, Scalar] = {"record": ref.record, "epoch": ref.epoch, "actor": caller.subject}
     tx.require(statements.EXISTS, RecordUnknown(), record=ref.record)
     tx.require(statements.EPOCH_IS_MINE, LeaseFenced(), **where)
     tx.require(statements.LEASE_IS_CURRENT, LeaseExpired(), record=ref.record, epoch=ref.epoch)
