@@ -69,11 +69,11 @@ async def _declare_once(
     tx = Transaction(now)
     caller.guard(tx)
     if before is None:
-        tx.require(statements.KIND_IS_ABSENT, KindChanged(name), name=name)
+        tx.require(statements.KIND_IS_ABSENT, KindChanged(), name=name)
     else:
         before.guard(tx)
         if added:
-            tx.require(statements.KIND_ENDS_AT, KindChanged(name), name=name, last=backfill.last)
+            tx.require(statements.KIND_ENDS_AT, KindChanged(), name=name, last=backfill.last)
     stored = tx.run(statements.DECLARE_KIND, created_by=caller.subject, **_columns(name, declared, declaration))
     for slot, pairs in backfill.pairs.items():
         for text in _chunks(pairs):

@@ -10,6 +10,7 @@ from moorage.catalog import statements
 from moorage.catalog.access import ACTIONS, Caller
 from moorage.catalog.model import RetryDeclaration
 from moorage.catalog.paths import DeclaredPath, parse_path
+from moorage.catalog.revisions import KindChanged, guard_kinds
 from moorage.kernel import canonical
 from moorage.kernel.errors import KindUnknown
 from moorage.kernel.instants import Instant, render
@@ -18,13 +19,11 @@ from moorage.kernel.pages import Page, PageRequest
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
+__all__ = ["Kind", "KindChanged", "Kinds", "Retry", "sees"]
+
 Retry = RetryDeclaration
 
 _CACHED_KINDS: Final = 1000
-
-
-class KindChanged(Exception):
-    """The kind was declared anew after it was read: read it again, plan again. It never leaves the house."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Kind:
 
     def guard(self, tx: Transaction) -> None:
         """Let the transaction commit only while the kind is as it was read; it aborts with KindChanged."""
-        tx.require(statements.KIND_IS_AT, KindChanged(self.name), name=self.name, revision=self.revision)
+        guard_kinds(tx, [self])
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""

@@ -12,9 +12,6 @@ SELECT name, revision, paths, lease_seconds, max_attempts, retry, retention_seco
 FROM kinds WHERE name = :name
 """
 
-# The kind is stored under this revision: nobody declared it anew since it was read.
-KIND_IS_AT = "SELECT 1 FROM kinds WHERE name = :name AND revision = :revision"
-
 # Nobody declared the kind since it was found absent.
 KIND_IS_ABSENT = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM kinds WHERE name = :name)"
 
