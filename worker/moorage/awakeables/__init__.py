@@ -1,0 +1,1 @@
+"""Awakeables: promises that the outside world resolves by posting to a token."""

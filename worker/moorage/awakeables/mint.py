@@ -1,0 +1,102 @@
+"""Minting an awakeable (clauses awake.mint, awake.deadline)."""
+
+from moorage.awakeables import statements
+from moorage.awakeables.model import Awakeable, Draft, Minted, token_sha256
+from moorage.catalog.access import Action, Caller
+from moorage.history.append import Event, append
+from moorage.idempotency.keys import AlreadyDone, Derivation, Key, derive_secret, recall, remember
+from moorage.kernel import canonical, ids
+from moorage.kernel.errors import AwakeableUnknown, Forbidden, IdempotencyConflict, RequestInvalid
+from moorage.kernel.instants import EARLIEST, LATEST, Instant, after, render
+from moorage.kernel.limits import AWAKE_TTL_SECONDS, METADATA_BYTES, TEXT_CHARACTERS
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+
+TOKEN_PREFIX = "awk_tok"  # noqa: S105  what every token begins with
+
+MINTERS: tuple[Action, ...] = ("publish", "execute")
+"""Who may mint: whoever may put work in, by a record or by a run, on whatever kind."""
+
+_SHORTEST_SECONDS = 0.001
+
+
+async def mint(db: Database, caller: Caller, now: Instant, draft: Draft, key: Key | None = None) -> Minted:
+    """Persist a pending awakeable and answer its single-use token of 256 bits; nothing else ever tells the token.
+
+    With a key the token is derived from the caller's bearer token, so that the same request gets the same answer. A
+    deadline that has passed already (an old `created_at`) is accepted: the awakeable is timed out at the first look.
+
+    Raises Forbidden unless the caller may publish or execute somewhere; RequestInvalid for a ttl_seconds outside
+    0.001..AWAKE_TTL_SECONDS, a deadline further ahead than that, or a text or metadata past its limit;
+    IdempotencyConflict when the key was used with other content or by another bearer token.
+    """
+    if not caller.may_somewhere(MINTERS):
+        raise Forbidden("minting an awakeable needs the action publish or execute")
+    created_at, deadline = _span(draft, now)
+    awakeable_id = ids.new("awk", now)
+    derivation = Derivation(caller.bearer)
+    token = ids.token(TOKEN_PREFIX) if key is None else derive_secret(derivation, key, TOKEN_PREFIX)
+    tx = Transaction(now)
+    caller.guard(tx)
+    remember(tx, key, {"id": awakeable_id, "salt": derivation.salt})
+    tx.run(
+        statements.MINT,
+        id=awakeable_id,
+        token_sha256=token_sha256(token),
+        subject=_text(draft.subject, "subject"),
+        label=_text(draft.label, "label"),
+        metadata=_metadata(draft),
+        created_at=created_at,
+        caller=caller.subject,
+        deadline=deadline,
+    )
+    append(tx, caller.subject, Event(awakeable_id, "awakeable.minted", {"deadline": render(deadline)}))
+    minted = tx.run(statements.MINTED, id=awakeable_id)
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        if key is None:
+            raise
+        return await _minted_before(db, caller, now, key)
+    return Minted(Awakeable.of(minted.one()), token)
+
+
+async def _minted_before(db: Database, caller: Caller, now: Instant, key: Key) -> Minted:
+    reference = await recall(db, key)
+    token = derive_secret(Derivation(caller.bearer, reference["salt"]), key, TOKEN_PREFIX)
+    reading = Reading()
+    minted = reading.ask(statements.MINTED, id=reference["id"], now=now)
+    await db.read(reading)
+    row = minted.one(AwakeableUnknown())
+    if row["token_sha256"] != token_sha256(token):
+        raise IdempotencyConflict("the idempotency key was used with another bearer token of this subject")
+    return Minted(Awakeable.of(row), token)
+
+
+def _span(draft: Draft, now: Instant) -> tuple[Instant, Instant]:
+    if not _SHORTEST_SECONDS <= draft.ttl_seconds <= AWAKE_TTL_SECONDS:
+        raise _invalid("ttl_seconds", f"must lie between {_SHORTEST_SECONDS} and {AWAKE_TTL_SECONDS} seconds")
+    created_at = now if draft.created_at is None else draft.created_at
+    if not EARLIEST <= created_at <= LATEST:
+        raise _invalid("created_at", "must lie between the years 1970 and 9999")
+    deadline = after(created_at, draft.ttl_seconds)
+    if deadline > after(now, AWAKE_TTL_SECONDS):
+        raise _invalid("created_at", f"puts the deadline further ahead than {AWAKE_TTL_SECONDS} seconds")
+    return created_at, deadline
+
+
+def _text(value: str | None, name: str) -> str | None:
+    if value is not None and not 1 <= len(value) <= TEXT_CHARACTERS:
+        raise _invalid(name, f"must have 1 to {TEXT_CHARACTERS} characters")
+    return value
+
+
+def _metadata(draft: Draft) -> str:
+    text = canonical.dumps(dict(draft.metadata))
+    if canonical.size(text) > METADATA_BYTES:
+        raise _invalid("metadata", f"must have at most {METADATA_BYTES} bytes as canonical JSON")
+    return text
+
+
+def _invalid(name: str, message: str) -> RequestInvalid:
+    return RequestInvalid(f"{name} {message}", errors=[{"pointer": f"/{name}", "message": message}])
