@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - the statements under test
 """A shelf of records on SQLite, with the real schema and the limits that D1 sets on every statement."""
 
 import sqlite3
@@ -39,7 +40,8 @@ class Shelf:
         ]
         self.database.executemany(
             "INSERT INTO records (seq, id, kind, body, body_sha256, metadata, priority, state, available, created_at,"
-            f" created_by, attempts, epoch, {columns}) VALUES (?, ?, 'k', '', '', '', ?, 'ready', 1, 0, '', 0, 0, {marks})",
+            f" created_by, attempts, epoch, {columns})"
+            f" VALUES (?, ?, 'k', '', '', '', ?, 'ready', 1, 0, '', 0, 0, {marks})",
             rows,
         )
         return self

@@ -1,7 +1,7 @@
 """Declared paths: the only places inside a body that a pattern may look at, and how their values are kept for it.
 
-A kind gives each declared path one of sixteen *slots*, columns s1 to s16 of `records`. A path is walked here, in Python,
-at publish; SQL sees slot numbers and encoded values, never a path (clause records.pattern-safe).
+A kind gives each declared path one of sixteen *slots*, columns s1 to s16 of `records`. A path is walked here, in
+Python, at publish; SQL sees slot numbers and encoded values, never a path (clause records.pattern-safe).
 
 A slot's value, in the column's own order:
 
@@ -113,7 +113,10 @@ def _segments(text: str) -> Iterable[str]:
 
 
 def declare(types: Mapping[str, PathType], before: Mapping[str, DeclaredPath] | None = None) -> dict[str, DeclaredPath]:
-    """Give every path a slot; those in `before` keep theirs. Raises RequestInvalid past KIND_PATHS or naming a bad path."""
+    """Give every path a slot; those in `before` keep theirs.
+
+    Raises RequestInvalid past KIND_PATHS, or naming a path that is not one.
+    """
     kept = dict(before or {})
     if len(kept.keys() | types.keys()) > KIND_PATHS:
         raise RequestInvalid(f"a kind declares at most {KIND_PATHS} paths")
@@ -189,7 +192,7 @@ def _text(value: Any, path_type: PathType) -> str:
             return "o" + canonical.dumps(value)
 
 
-def _number(value: int | float) -> int | float:
+def _number(value: float) -> int | float:
     if not math.isfinite(value) or (isinstance(value, int) and abs(value) > _EXACT):
         raise JsonInvalid("a number cannot be kept exactly")
     return int(value) if abs(value) <= _EXACT and value == int(value) else value
@@ -213,8 +216,8 @@ def to_json(encoded: Iterable[Encoded | None]) -> str:
 def slots(body: Mapping[str, Any], paths: Mapping[str, DeclaredPath]) -> list[Encoded | None]:
     """What the sixteen slots hold for a body; None where its path is missing or the slot is free.
 
-    Undeclared fields are not looked at (clause records.undeclared). Raises BodyInvalid with one error for each path whose
-    value is of another type than declared, is not an instant, or passes PATH_VALUE_BYTES.
+    Undeclared fields are not looked at (clause records.undeclared). Raises BodyInvalid with one error for each path
+    whose value is of another type than declared, is not an instant, or passes PATH_VALUE_BYTES.
     """
     found: list[Encoded | None] = [None] * KIND_PATHS
     errors: list[dict[str, str]] = []

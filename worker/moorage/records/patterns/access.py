@@ -1,16 +1,17 @@
+# ruff: noqa: S608 - SQL made of constants and of `compile`'s text, which holds no operand
 """How a claim finds the next records that match, without reading the backlog.
 
-The claimable records of a kind are in seventeen indexes: `records_ready` in claim order, and `records_by_sN` for each slot
-by value and then in claim order. No single one is right for every pattern, and statistics are not to be had, so a claim
-tries *looks*: bounded glances through each index that the pattern offers, shortest first.
+The claimable records of a kind are in seventeen indexes: `records_ready` in claim order, and `records_by_sN` for each
+slot, by value and then in claim order. No single one is right for every pattern, and statistics are not to be had. So a
+claim first *looks*: it reads a few rows of each index that the pattern offers, then some more, then many.
 
     an equality       the slot's index, already in claim order
     a range, a list   the slot's index, in the order of its values
-    neither           records_ready
+    no equality       records_ready
 
-A look settles the answer when its index has no more rows than it may read, or, in claim order, when it has met enough
-matches. What it read then holds the first matches in claim order, exactly. Only when no look settles it does the claim
-read on to the end, through the index in claim order whose look met most matches. One equality alone needs no look at all.
+A look chooses its index when that has no more rows than the look may read, or, in claim order, when enough of them
+match; the next look is then not taken. Whatever is chosen, the answer is the same: only its cost differs. When no look
+chooses, the claim reads on through the first index in claim order. One index alone needs no look.
 """
 
 from collections.abc import Sequence
@@ -20,16 +21,16 @@ from typing import Final
 from moorage.records.patterns.compile import Compiled, Conjunct
 from moorage.records.patterns.model import Operator
 
-FIRST_LOOK: Final = 7
-"""Rows of a first look beyond the number of records that are claimed."""
+LOOKS: Final = (3, 50, 1000)
+"""Rows that each look reads of an index beyond the number of records that are claimed. The first keeps the claim of one
+record by a selective pattern within 20 rows in all. In a million records, a range with less than the last number of rows
+is sooner read whole than met by chance."""
 
-SECOND_LOOK: Final = 1000
-"""Rows of a second look. In a million records, a range with fewer rows than this is sooner read whole than met by chance."""
-
-_LONGEST_CONDITION: Final = 8_000
-"""Characters of a condition that is repeated in every look; a longer one is used once, on the best single path."""
+_LONGEST_CONDITION: Final = 6_000
+"""Characters of a condition that is repeated in looks; a longer one is written once, on the best index in claim order."""
 
 _CLAIM_ORDER: Final = "ORDER BY r.priority DESC, r.seq"
+_LIMIT: Final = "CAST(:limit AS INTEGER)"
 _UPPER: Final = {Operator.LT: "<", Operator.LTE: "<="}
 _LOWER: Final = {Operator.GT: ">", Operator.GTE: ">="}
 
@@ -63,111 +64,91 @@ def claim_candidates(compiled: Compiled) -> str:
     """
     paths = _paths(compiled.conjuncts)
     if len(paths) == 1 or len(compiled.where) > _LONGEST_CONDITION:
-        ordered = next((path for path in paths if path.in_order), _READY)
-        return f"{ordered.select('r.seq')} AND {compiled.where} {_CLAIM_ORDER} LIMIT CAST(:limit AS INTEGER)"
-    return _with_looks(paths, compiled.where)
+        return _answer(paths[0], compiled.where, _LIMIT)
+    return _by_looks(paths, compiled.where)
 
 
-def _paths(conjuncts: Sequence[Conjunct]) -> list[_Path]:
-    """At most two equalities, the likely rare ones first, and one range or list; records_ready where no equality is."""
-    equal = [each for each in conjuncts if each.operator is Operator.EQ]
-    equal.sort(key=lambda each: not each.telling)
-    paths = [_equality(each) for each in equal[:2]]
-    if not paths:
-        paths.append(_READY)
-    spread = _spread(conjuncts, {each.slot for each in equal})
-    return paths if spread is None else [*paths, spread]
-
-
-def _equality(conjunct: Conjunct) -> _Path:
-    column = f"r.s{conjunct.slot}"
-    return _Path(f"records_by_s{conjunct.slot}", f" AND {column} IS NOT NULL AND {column} = {conjunct.value}", True)
-
-
-def _spread(conjuncts: Sequence[Conjunct], taken: set[int]) -> _Path | None:
-    """The first list, or else the slot with most bounds, on a slot that no equality narrows already."""
-    free = [each for each in conjuncts if each.slot not in taken]
-    for each in free:
-        if each.operator is Operator.IN:
-            return _narrowed(each.slot, ["= v.value"], f"{each.value} AS v CROSS JOIN ")
-    bounds = [each for each in free if each.operator in _LOWER or each.operator in _UPPER]
-    if not bounds:
-        return None
-    slots = [each.slot for each in bounds]
-    slot = max(slots, key=slots.count)
-    return _narrowed(slot, _interval([each for each in bounds if each.slot == slot]))
-
-
-def _interval(bounds: Sequence[Conjunct]) -> list[str]:
-    """One lower and one upper bound, since an index uses no more; the other ends where the value's type does."""
-    lower = next((f"{_LOWER[each.operator]} {each.value}" for each in bounds if each.operator in _LOWER), None)
-    upper = next((f"{_UPPER[each.operator]} {each.value}" for each in bounds if each.operator in _UPPER), None)
-    first = bounds[0]
-    if lower is None and first.floor:
-        lower = f">= {first.floor}"
-    return [bound for bound in (lower, upper or f"< {first.ceiling}") if bound]
-
-
-def _narrowed(slot: int, terms: Sequence[str], outside: str = "") -> _Path:
-    tests = "".join(f" AND r.s{slot} {term}" for term in terms)
-    return _Path(f"records_by_s{slot}", f" AND r.s{slot} IS NOT NULL{tests}", in_order=False, outside=outside)
+def _answer(path: _Path, where: str, limit: str) -> str:
+    return f"{path.select('r.seq AS seq')} AND {where} {_CLAIM_ORDER} LIMIT {limit}"
 
 
 # --- Looks ----------------------------------------------------------------------------------------------------------
 
 
-def _with_looks(paths: Sequence[_Path], where: str) -> str:
-    """The looks one after another, each read only while none before it has settled the answer, then the reading on."""
-    tables: list[str] = []
-    settled: list[str] = []
-    looks: dict[_Path, str] = {}
-    for more in (FIRST_LOOK, SECOND_LOOK):
-        for path in paths:
-            looks[path] = name = f"look{len(tables) + 1}"
-            rows = f"CAST(:limit AS INTEGER) + {more}"
-            order = f" {_CLAIM_ORDER}" if path.in_order else ""
-            source = path.select(f"r.seq, r.priority, ({where}) AS hit")
-            tables.append(f"{name} AS MATERIALIZED ({source}{order} LIMIT {_unless(settled, rows)})")
-            settled.append(_settles(name, rows, path.in_order))
-    names = [f"look{number + 1}" for number in range(len(tables))]
-    ordered = [path for path in paths if path.in_order]
-    for path in ordered:
-        name = f"rest{len(tables) + 1}"
-        limit = _unless([*settled, *_better(path, ordered, looks)], "CAST(:limit AS INTEGER)")
-        tables.append(
-            f"{name} AS MATERIALIZED ({path.select('r.seq, r.priority, 1 AS hit')} AND {where} {_CLAIM_ORDER} LIMIT {limit})"
-        )
-        names.append(name)
-    return f"WITH {', '.join(tables)} {_first(names)}"
+def _by_looks(paths: Sequence[_Path], where: str) -> str:
+    """One row that says which path answers, then every path with a limit: zero, but for the one that answers.
 
-
-def _unless(conditions: Sequence[str], otherwise: str) -> str:
-    """A LIMIT: a limit of zero is the one way to keep SQLite from opening an index at all."""
-    if not conditions:
-        return otherwise
-    cases = " ".join(f"WHEN {condition} THEN 0" for condition in conditions)
-    return f"CASE {cases} ELSE {otherwise} END"
-
-
-def _settles(name: str, rows: str, in_order: bool) -> str:
-    enough = " OR sum(hit) >= :limit" if in_order else ""
-    return f"(SELECT count(*) < {rows}{enough} FROM {name})"
-
-
-def _better(path: _Path, ordered: Sequence[_Path], looks: dict[_Path, str]) -> list[str]:
-    """Conditions under which another path in claim order met more matches (or as many, and comes first)."""
-    place = ordered.index(path)
-    hits = "(SELECT total(hit) FROM {})"
-    return [
-        f"{hits.format(looks[other])} {'>=' if number < place else '>'} {hits.format(looks[path])}"
-        for number, other in enumerate(ordered)
-        if number != place
+    A limit of zero keeps SQLite from opening the index. At most three paths stand in the compound.
+    """
+    looks = [
+        f"WHEN ({_look(path, where, more)}) THEN {number}"
+        for more in LOOKS
+        for number, path in enumerate(paths, start=1)
     ]
+    choice = f"WITH choice AS MATERIALIZED (SELECT CASE {' '.join(looks)} ELSE 1 END AS path)"
+    answers = [
+        f"SELECT seq FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)
+    ]
+    return f"{choice} {' UNION ALL '.join(answers)}"
 
 
-def _first(names: Sequence[str]) -> str:
-    """The first matches of all that was read. Matches of an earlier look are matches too; UNION drops the second copy."""
-    source = f"SELECT seq, priority FROM {names[0]} WHERE hit"
-    for name in names[1:]:
-        source = f"SELECT seq, priority FROM ({source}) UNION SELECT seq, priority FROM {name} WHERE hit"
-    return f"SELECT seq FROM ({source}) ORDER BY priority DESC, seq LIMIT CAST(:limit AS INTEGER)"
+def _only_if(number: int) -> str:
+    return f"CASE (SELECT path FROM choice) WHEN {number} THEN {_LIMIT} ELSE 0 END"
+
+
+def _look(path: _Path, where: str, more: int) -> str:
+    """Whether reading so many rows shows that the path answers cheaply."""
+    rows = f"{_LIMIT} + {more}"
+    if not path.in_order:
+        return f"SELECT count(*) < {rows} FROM ({path.select('1')} LIMIT {rows})"
+    seen = f"{path.select(f'{where} AS hit')} {_CLAIM_ORDER} LIMIT {rows}"
+    return f"SELECT count(*) < {rows} OR total(hit) >= :limit FROM ({seen})"
+
+
+# --- Paths ----------------------------------------------------------------------------------------------------------
+
+
+def _paths(conjuncts: Sequence[Conjunct]) -> list[_Path]:
+    """The indexes worth a look, one in claim order first.
+
+    At most two equalities, the likely rare ones first, or records_ready where there is none; and one range or list.
+    """
+    equal = [each for each in conjuncts if each.operator is Operator.EQ]
+    equal.sort(key=lambda each: not each.telling)
+    by_slot = {each.slot: each for each in reversed(equal)}
+    paths = [_equality(each) for each in equal if by_slot[each.slot] is each][:2] or [_READY]
+    spread = _spread([each for each in conjuncts if each.slot not in by_slot])
+    return paths if spread is None else [*paths, spread]
+
+
+def _equality(conjunct: Conjunct) -> _Path:
+    column = f"r.s{conjunct.slot}"
+    narrowed = f" AND {column} IS NOT NULL AND {column} = {conjunct.value}"
+    return _Path(f"records_by_s{conjunct.slot}", narrowed, in_order=True)
+
+
+def _spread(conjuncts: Sequence[Conjunct]) -> _Path | None:
+    """The first list, or else the slot with most bounds."""
+    for each in conjuncts:
+        if each.operator is Operator.IN:
+            return _narrowed(each.slot, ["= v.value"], f"{each.value} AS v CROSS JOIN ")
+    if not conjuncts:
+        return None
+    slots = [each.slot for each in conjuncts]
+    slot = max(slots, key=slots.count)
+    return _narrowed(slot, _interval([each for each in conjuncts if each.slot == slot]))
+
+
+def _interval(bounds: Sequence[Conjunct]) -> list[str]:
+    """One lower and one upper bound, since an index uses no more; an open end is where the value's type ends."""
+    first = bounds[0]
+    lower = [f"{_LOWER[each.operator]} {each.value}" for each in bounds if each.operator in _LOWER]
+    upper = [f"{_UPPER[each.operator]} {each.value}" for each in bounds if each.operator in _UPPER]
+    if not lower and first.floor:
+        lower = [f">= {first.floor}"]
+    return lower[:1] + (upper[:1] or [f"< {first.ceiling}"])
+
+
+def _narrowed(slot: int, terms: Sequence[str], outside: str = "") -> _Path:
+    tests = "".join(f" AND r.s{slot} {term}" for term in terms)
+    return _Path(f"records_by_s{slot}", f" AND r.s{slot} IS NOT NULL{tests}", in_order=False, outside=outside)

@@ -1,8 +1,9 @@
+# ruff: noqa: S608 - SQL made of constants, slot columns and one parameter's name
 """A pattern as SQL over slots: a condition on the columns s1 to s16 of the alias `r` of `records`.
 
 The text is made of constants, column names and one named parameter; every operand travels inside that parameter, a JSON
 array, whatever the pattern holds (clause records.pattern-safe). No condition is ever NULL, so NOT is the exact
-complement. Junctions are balanced trees, so that 64 terms nest six deep and stay inside the database's expression depth.
+complement. Junctions are balanced trees, so that 64 terms nest six deep, inside the database's expression depth.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ class Conjunct:
 class Compiled:
     """`where` is 1 exactly for the rows of `records AS r` whose body matches, and 0 for all others.
 
-    `parameters` binds its one name, if it has it. `conjuncts` are what an index can be asked for; see `access.claim_candidates`.
+    `parameters` binds its one name, if it has it. `conjuncts` are what an index can be asked for: see `claim_candidates`.
     """
 
     where: str
@@ -134,7 +135,7 @@ def _not_among(test: Test, operands: _Operands) -> str:
 
 
 def _range(test: Test, operands: _Operands) -> str:
-    """Numbers stand before every text, and texts of one type between two letters, so a range ends where its type does."""
+    """Numbers stand before every text, and texts of one type between two letters: a range ends where its type does."""
     if test.operand is None:
         return operands.never()
     column, sign = _column(test), _COMPARISON[test.operator]
@@ -223,7 +224,7 @@ def _is_usable(test: Test) -> bool:
 
 
 def _conjunct(test: Test, operands: _Operands) -> Conjunct:
-    """`telling`: whether the value is likely to be rare. true, false and null are not, whatever the path."""
+    """True, false and null are not telling, whatever the path."""
     slot, operator, kind = test.path.slot, test.operator, test.path.type
     if operator is Operator.IN:
         if len(test.operand) != 1:

@@ -16,8 +16,8 @@ _OPERATORS = {operator.value: operator for operator in Operator}
 def parse(match: Any, paths: Mapping[str, DeclaredPath]) -> Pattern:
     """Read `match` against the declared paths of a kind; `{}` matches every record.
 
-    An operator counts wherever it stands: each comparison, a bare value (an `$eq`) and each `$and`, `$or`, `$nor`, `$not`.
-    Depth counts the latter inside one another. Raises PatternInvalid naming the path or the operator for an undeclared
+    Every operator counts: a comparison, a bare value (an `$eq`), and each `$and`, `$or`, `$nor` and `$not`. Depth counts
+    these four inside one another. Raises PatternInvalid naming the path or the operator for an undeclared
     path, an unknown operator, an operand of another type than declared (null aside), and for a pattern past
     PATTERN_OPERATORS, PATTERN_DEPTH, PATTERN_VALUES or PATTERN_BYTES. Clauses records.pattern, records.pattern-safe.
     """
@@ -120,13 +120,14 @@ def _is_operators(value: Any, path: DeclaredPath) -> bool:
     """Whether an object holds operators. `{}` and an object without dollars are values; a mixture is neither."""
     if not isinstance(value, dict):
         return False
-    dollars = sum(key.startswith("$") for key in value)
+    dollars = len([key for key in value if str(key).startswith("$")])
     if 0 < dollars < len(value):
         raise PatternInvalid(f"the path {shown(path.text)} has operators and plain keys in one object; see $eq")
     return dollars > 0
 
 
 def _check_operand(path: DeclaredPath, operator: Operator, operand: Any) -> None:
+    expected = path.element if operator in ARRAYS and path.element else path.type
     if operator is Operator.EXISTS:
         if not isinstance(operand, bool):
             raise _wrong(path, operator, "takes true or false")
@@ -136,7 +137,6 @@ def _check_operand(path: DeclaredPath, operator: Operator, operand: Any) -> None
     elif operator in RANGES:
         _check_range(path, operator, operand)
     else:
-        expected = path.element if operator in ARRAYS and path.element else path.type
         for value in operand if operator in LISTS else [operand]:
             if not fits(value, expected):
                 raise _wrong(path, operator, f"takes {expected}, not {canonical.type_name(value)}")
