@@ -1,7 +1,7 @@
 """The Database port on SQLite, for the host: unit tests, the reference, tools.
 
-It is at least as strict as the edge's database: the same limits, every number bound as a double, whole doubles given back
-as integers, one statement a step, nothing left behind by a failed batch.
+It is at least as strict as the edge's database: the same limits, every number bound as a double, whole doubles given
+back as integers, one statement a step, nothing left behind by a failed batch.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ from typing import Any
 from moorage.kernel.limits import SQL_BYTES, SQL_PARAMETERS, SQL_VALUE_BYTES
 from moorage.store.failures import storage_error
 from moorage.store.ports import Cost
-from moorage.store.transaction import Batch, Reading, Row, Scalar, Statement, Transaction
+from moorage.store.transaction import Answer, Batch, Reading, Row, Scalar, Statement, Transaction
 
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: SQL_PARAMETERS,
@@ -43,44 +43,42 @@ class SqliteDatabase:
         self.cost = Cost()
 
     async def read(self, reading: Reading) -> None:
-        self._send(reading, "BEGIN")
+        self._send(reading, "BEGIN", None)
 
     async def commit(self, transaction: Transaction) -> None:
-        try:
-            self._send(transaction, "BEGIN IMMEDIATE")
-        except sqlite3.IntegrityError as error:
-            conflict = transaction.conflict_of(str(error))
-            raise (conflict or storage_error(str(error))) from None
+        self._send(transaction, "BEGIN IMMEDIATE", transaction)
 
     async def initialize(self, statements: list[str]) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in statements:
-                self._connection.execute(statement)
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        batch = Batch()
+        batch.statements = [Statement(sql, (), Answer()) for sql in statements]
+        self._send(batch, "BEGIN IMMEDIATE", None)
 
-    def _send(self, batch: Batch, begin: str) -> None:
+    def _send(self, batch: Batch, begin: str, foreseen: Transaction | None) -> None:
         if not len(batch):
             return
         started = time.perf_counter()
         before = self._connection.total_changes
+        written = 0
         try:
-            self._connection.execute(begin)
-            try:
-                results = [self._step(statement) for statement in batch]
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise storage_error(str(error)) from error
-        elapsed = (time.perf_counter() - started) * 1000
-        self.cost.add(0, self._connection.total_changes - before, elapsed)
+            results = self._all(batch, begin)
+            written = self._connection.total_changes - before
+        except sqlite3.Error as error:
+            conflict = foreseen.conflict_of(str(error)) if foreseen is not None else None
+            raise (conflict or storage_error(str(error))) from None
+        finally:
+            self.cost.add(0, written, (time.perf_counter() - started) * 1000)
         for statement, (rows, changes) in zip(batch, results, strict=True):
             statement.answer.fill(rows, changes)
+
+    def _all(self, batch: Batch, begin: str) -> list[tuple[list[Row], int]]:
+        self._connection.execute(begin)
+        try:
+            results = [self._step(statement) for statement in batch]
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return results
 
     def _step(self, statement: Statement) -> tuple[list[Row], int]:
         before = self._connection.total_changes
