@@ -1,0 +1,182 @@
+"""Outbound destinations: where requests may be sent, and what the other side promises (clause catalog.destinations)."""
+
+import ipaddress
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from moorage.catalog import statements
+from moorage.catalog.access import Caller
+from moorage.catalog.model import METHODS, DestinationDeclaration, Method, refused, secret_name
+from moorage.history.append import Event, append
+from moorage.kernel import canonical
+from moorage.kernel.errors import DestinationUnknown, RequestInvalid
+from moorage.kernel.ids import check_client_id
+from moorage.kernel.instants import Instant, render
+from moorage.kernel.pages import Page, PageRequest
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
+
+_URL = re.compile(r"[\x21-\x7e]+")
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]+")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+_LOCAL_NAMES = ("localhost", "local", "internal", "lan", "home.arpa")
+_SECRET_PARAMETERS = ("key", "code", "pass")
+_SECRET_ENDINGS = (
+    "token", "secret", "password", "passwd", "pwd", "apikey", "accesskey", "signature", "sig", "auth", "authorization",
+    "credential", "credentials", "jwt",
+)  # fmt: skip
+_SECRET_VALUE = re.compile(r"(?:moor|sk|pk|rk|whsec|gh[opsu]|github_pat|xox[a-z])[_-].+|eyJ[\w-]+\.[\w-]+\..*")
+
+_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A destination. `secret` is the name of a binding, as `env:NAME`; `dedup_window_seconds` None means that the
+    destination does not deduplicate."""
+
+    name: str
+    url: str
+    methods: tuple[Method, ...]
+    secret: str | None
+    dedup_window_seconds: int | None
+    publication: bool
+    created_at: Instant
+    updated_at: Instant
+
+    @classmethod
+    def of(cls, row: Row) -> "Destination":
+        """The destination that a row holds."""
+        return cls(**{**row, "methods": tuple(json.loads(row["methods"])), "publication": bool(row["publication"])})
+
+    def answer(self) -> dict[str, Any]:
+        """What a client is shown."""
+        return {
+            "name": self.name,
+            "url": self.url,
+            "methods": list(self.methods),
+            "secret": self.secret,
+            "dedup_window_seconds": self.dedup_window_seconds,
+            "publication": self.publication,
+            "created_at": render(self.created_at),
+            "updated_at": render(self.updated_at),
+        }
+
+
+async def put(
+    db: Database,
+    caller: Caller,
+    now: Instant,
+    name: str,
+    declaration: DestinationDeclaration,
+    *,
+    allow_local: bool = False,
+) -> Destination:
+    """Declare a destination, or declare it anew. `allow_local` is for development: http, and hosts of this network.
+
+    Raises Forbidden, IdInvalid, and RequestInvalid for a URL that carries a credential or leads inside, or for a secret
+    that is not a reference.
+    """
+    caller.demand("admin")
+    check_client_id(name, "a destination's name")
+    check_url(declaration.url, allow_local=allow_local)
+    if declaration.secret is not None and secret_name(declaration.secret, "/secret") is None:
+        raise refused("/secret", "must be a reference, env:NAME: a destination's secret itself is not stored")
+    tx = Transaction(now)
+    caller.guard(tx)
+    stored = tx.run(
+        statements.DECLARE_DESTINATION,
+        name=name,
+        url=declaration.url,
+        methods=canonical.dumps([method for method in METHODS if method in declaration.methods]),
+        secret=declaration.secret,
+        dedup_window_seconds=declaration.dedup_window_seconds,
+        publication=declaration.publication,
+    )
+    append(tx, caller.subject, Event(f"destination:{name}", "destination.declared", declaration.model_dump()))
+    await db.commit(tx)
+    return Destination.of(stored.one())
+
+
+async def show(db: Database, caller: Caller, name: str) -> Destination:
+    """One destination. Raises Forbidden, DestinationUnknown."""
+    caller.demand("operate")
+    reading = Reading()
+    row = reading.ask(statements.DESTINATION, name=name)
+    await db.read(reading)
+    return Destination.of(row.one(DestinationUnknown()))
+
+
+async def list_destinations(db: Database, caller: Caller, page: PageRequest) -> Page[Destination]:
+    """The destinations by name. Raises Forbidden, CursorMismatch."""
+    caller.demand("operate")
+    filters = ["destinations"]
+    after = page.after(filters, str) or [""]
+    reading = Reading()
+    rows = reading.ask(statements.DESTINATIONS, after=after[0], limit=page.limit + 1)
+    await db.read(reading)
+    return page.page(rows.rows, filters, lambda row: [row["name"]], Destination.of)
+
+
+def check_url(url: str, *, allow_local: bool) -> None:
+    """Raise RequestInvalid at /url unless requests may go there. The message never repeats the URL."""
+    parts = _parsed(url)
+    if parts.scheme != "https" and not (allow_local and parts.scheme == "http"):
+        raise _refused("must begin with https://")
+    if parts.username is not None or parts.password is not None:
+        raise _refused("must not carry a user or password")
+    if parts.fragment:
+        raise _refused("must not have a fragment")
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if _names_a_secret(name) or _SECRET_VALUE.fullmatch(value):
+            raise _refused("must not carry a credential in its query; name a secret instead")
+    if not allow_local and not _is_public(parts.hostname or ""):
+        raise _refused("must lead to a public host")
+
+
+def _names_a_secret(parameter: str) -> bool:
+    letters = "".join(char for char in parameter.lower() if char.isalnum())
+    return letters in _SECRET_PARAMETERS or letters.endswith(_SECRET_ENDINGS)
+
+
+def _parsed(url: str) -> SplitResult:
+    if _URL.fullmatch(url) is None or "\\" in url:
+        raise _refused("may hold visible ASCII characters only, and no backslash")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _refused("is not a URL") from None
+    if port == 0 or not parts.hostname or _HOST.fullmatch(parts.hostname) is None:
+        raise _refused("is not a URL with a host")
+    return parts
+
+
+def _refused(message: str) -> RequestInvalid:
+    return refused("/url", message)
+
+
+def _is_public(host: str) -> bool:
+    """Whether a host may lie outside. A name that resolves to an inside address is the platform's to refuse."""
+    name = host.lower().rstrip(".")
+    try:
+        return _is_public_address(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    last = name.rpartition(".")[2]
+    if _NUMERIC_LABEL.fullmatch(last):
+        return False  # an IPv4 address in one of its other spellings: 127.1, 0x7f000001
+    return "." in name and not any(name == local or name.endswith(f".{local}") for local in _LOCAL_NAMES)
+
+
+def _is_public_address(address: _IpAddress) -> bool:
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if inner is not None:
+            return _is_public_address(inner)
+        if address in ipaddress.IPv6Network("64:ff9b::/96"):
+            return _is_public_address(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return address.is_global and not address.is_multicast

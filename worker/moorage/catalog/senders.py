@@ -1,0 +1,197 @@
+"""Webhook senders: who may call in with a signature instead of a credential (clause awake.senders).
+
+Secrets are written here and read by verification alone; no answer, error or history entry holds one.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.catalog import signatures, statements
+from moorage.catalog.access import Caller
+from moorage.catalog.model import Scheme, SenderDeclaration, refused, secret_name
+from moorage.history.append import Event, append
+from moorage.kernel import canonical
+from moorage.kernel.errors import SenderUnknown
+from moorage.kernel.ids import check_client_id
+from moorage.kernel.instants import EARLIEST, Instant, render
+from moorage.kernel.limits import TEXT_CHARACTERS
+from moorage.kernel.pages import Page, PageRequest
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
+
+Bindings = Callable[[str], str | None]
+"""The Worker's secret of a name, or None when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A sender as it is shown: `secrets` is how many it has."""
+
+    name: str
+    scheme: Scheme
+    subject: str
+    tolerance_seconds: int
+    created_at: Instant
+    updated_at: Instant
+    secrets: int
+
+    def answer(self) -> dict[str, Any]:
+        """What a client is shown."""
+        return {
+            "name": self.name,
+            "scheme": self.scheme,
+            "subject": self.subject,
+            "tolerance_seconds": self.tolerance_seconds,
+            "secrets": self.secrets,
+            "created_at": render(self.created_at),
+            "updated_at": render(self.updated_at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SenderCaller(Caller):
+    """A webhook whose signature was verified: the sender's subject, and no grant at all.
+
+    A mutation by it commits only while the sender is declared as it was then.
+    """
+
+    sender: str = ""
+    declared_at: Instant = EARLIEST
+
+    @property
+    def is_root(self) -> bool:
+        return False
+
+    def guard(self, tx: Transaction) -> None:
+        """Let the transaction commit only while the sender is as it was; it aborts with Unauthenticated."""
+        tx.require(
+            statements.SENDER_IS_UNCHANGED, signatures.refusal(), sender=self.sender, updated_at=self.declared_at
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A sender with its secrets, to verify one request and then be dropped."""
+
+    sender: Sender
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def admit(self, headers: Mapping[str, str], raw: bytes, now: Instant) -> SenderCaller:
+        """The caller that the signature over `raw` proves. Raises Unauthenticated."""
+        sender = self.sender
+        signatures.verify(sender.scheme, self.secrets, sender.tolerance_seconds, headers, raw, now)
+        return SenderCaller(sender.subject, sender=sender.name, declared_at=sender.updated_at)
+
+
+async def put(
+    db: Database, caller: Caller, now: Instant, name: str, declaration: SenderDeclaration, bindings: Bindings
+) -> Sender:
+    """Declare a sender, or declare it anew: its secrets are replaced by those given.
+
+    Raises Forbidden, IdInvalid, and RequestInvalid for a secret that the scheme cannot use or that the deployment has
+    not got.
+    """
+    caller.demand("admin")
+    check_client_id(name, "a sender's name")
+    kept = [
+        _kept(declaration.scheme, secret, f"/secrets/{number}", bindings)
+        for number, secret in enumerate(declaration.secrets)
+    ]
+    tx = Transaction(now)
+    caller.guard(tx)
+    tx.run(
+        statements.DECLARE_SENDER,
+        name=name,
+        scheme=declaration.scheme,
+        subject=declaration.subject,
+        tolerance_seconds=declaration.tolerance_seconds,
+    )
+    tx.run(statements.FORGET_SECRETS, name=name)
+    tx.run(statements.KEEP_SECRETS, name=name, secrets=canonical.dumps(kept))
+    stored = tx.run(statements.SENDER, name=name)
+    data = {
+        "scheme": declaration.scheme,
+        "subject": declaration.subject,
+        "tolerance_seconds": declaration.tolerance_seconds,
+        "secrets": len(kept),
+    }
+    append(tx, caller.subject, Event(f"sender:{name}", "sender.declared", data))
+    await db.commit(tx)
+    return Sender(**stored.one())
+
+
+async def show(db: Database, caller: Caller, name: str) -> Sender:
+    """One sender. Raises Forbidden, SenderUnknown."""
+    caller.demand("operate")
+    reading = Reading()
+    row = reading.ask(statements.SENDER, name=name)
+    await db.read(reading)
+    return Sender(**row.one(SenderUnknown()))
+
+
+async def list_senders(db: Database, caller: Caller, page: PageRequest) -> Page[Sender]:
+    """The senders by name. Raises Forbidden, CursorMismatch."""
+    caller.demand("operate")
+    filters = ["senders"]
+    after = page.after(filters, str) or [""]
+    reading = Reading()
+    rows = reading.ask(statements.SENDERS, after=after[0], limit=page.limit + 1)
+    await db.read(reading)
+    return page.page(rows.rows, filters, lambda row: [row["name"]], lambda row: Sender(**row))
+
+
+async def delete(db: Database, caller: Caller, now: Instant, name: str) -> None:
+    """Remove a sender and its secrets: from now on its webhooks are refused. Raises Forbidden, SenderUnknown."""
+    caller.demand("admin")
+    tx = Transaction(now)
+    caller.guard(tx)
+    tx.require(statements.SENDER_EXISTS, SenderUnknown(), name=name)
+    tx.run(statements.FORGET_SECRETS, name=name)
+    tx.run(statements.DELETE_SENDER, name=name)
+    append(tx, caller.subject, Event(f"sender:{name}", "sender.deleted"))
+    await db.commit(tx)
+
+
+async def verification(db: Database, name: str, bindings: Bindings) -> Verification:
+    """What verifies a request of this sender, in one round trip.
+
+    Raises Unauthenticated for an unknown sender too: who may call in is not told to those who may not.
+    """
+    reading = Reading()
+    found = reading.ask(statements.SENDER, name=name)
+    secrets = reading.ask(statements.SECRETS, name=name)
+    await db.read(reading)
+    sender = Sender(**found.one(signatures.refusal()))
+    return Verification(sender, tuple(_usable(sender, secrets.rows, bindings)))
+
+
+def _usable(sender: Sender, rows: Sequence[Row], bindings: Bindings) -> list[str]:
+    """The secrets themselves, or for the bearer scheme their hashes; a binding that is gone verifies nothing."""
+    found: list[str] = []
+    for row in rows:
+        name = secret_name(row["secret"], "/secrets")
+        secret = row["secret"] if name is None else bindings(name)
+        if secret:
+            found.append(_hash(secret) if name is not None and sender.scheme == "bearer" else secret)
+    return found
+
+
+def _kept(scheme: Scheme, secret: str, pointer: str, bindings: Bindings) -> str:
+    """A secret as it is stored: a reference as it is, a bearer token as its hash, a signing secret itself."""
+    name = secret_name(secret, pointer)
+    value = secret if name is None else bindings(name)
+    if value is None:
+        raise refused(pointer, "names a secret that the deployment does not have")
+    if not 1 <= len(value) <= TEXT_CHARACTERS or not value.isascii() or not value.isprintable():
+        raise refused(pointer, f"must have 1 to {TEXT_CHARACTERS} printable ASCII characters")
+    if scheme == "bearer" and not signatures.is_token(value):
+        raise refused(pointer, "must be a token of 1 to 512 characters without spaces")
+    if scheme == "standard" and signatures.standard_key(value) is None:
+        raise refused(pointer, "must be base64, with or without whsec_ before it")
+    return _hash(value) if scheme == "bearer" and name is None else secret
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
