@@ -20,7 +20,7 @@ from moorage.kernel.limits import TEXT_CHARACTERS
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
-CLOCK = "_clock"
+CLOCK = "moorage:clock"
 """The actor of what time alone has done."""
 
 

@@ -5,7 +5,7 @@ _SEEN = """
 SELECT id, CASE WHEN state = 'pending' AND deadline <= :now THEN 'timed_out' ELSE state END AS state,
     subject, label, metadata, created_at, created_by, deadline, failure,
     CASE WHEN state = 'pending' AND deadline <= :now THEN deadline ELSE ended_at END AS ended_at,
-    CASE WHEN state = 'pending' AND deadline <= :now THEN '_clock' ELSE ended_by END AS ended_by
+    CASE WHEN state = 'pending' AND deadline <= :now THEN 'moorage:clock' ELSE ended_by END AS ended_by
 """
 
 # Mints one, pending whatever its deadline.
@@ -19,7 +19,7 @@ MINTED = f"{_SEEN}, payload, token_sha256 FROM awakeables WHERE id = :id"
 
 # Writes down that the deadline has passed, for whoever may see it. At its deadline an awakeable has passed it.
 TIME_OUT = """
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '_clock'
+UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = 'moorage:clock'
 WHERE token_sha256 = :token_sha256 AND state = 'pending' AND deadline <= :now
 AND (subject IS NULL OR subject = :caller)
 """
@@ -72,7 +72,7 @@ ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)
 
 # Times one out by its id: nothing happens to one that has ended or whose deadline lies ahead.
 TIME_OUT_DUE = """
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '_clock'
+UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = 'moorage:clock'
 WHERE id = :id AND state = 'pending' AND deadline <= :now
 """
 

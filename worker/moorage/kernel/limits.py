@@ -78,7 +78,7 @@ KIND_CACHE_SECONDS = Limit(5, "seconds", "how long a read may use an earlier dec
 IDEMPOTENCY_SECONDS = Limit(24 * 3600, "seconds", "how long an Idempotency-Key is remembered")
 
 # The clock
-DRAIN_BATCH = Limit(100, "items", "due items of one class fired before the clock looks again")
+DRAIN_BATCH = Limit(100, "items", "due items fired before the clock looks again")
 
 # The storage platform (platform limits that every adapter enforces)
 SQL_PARAMETERS = Limit(100, "parameters", "bound values of one statement")
