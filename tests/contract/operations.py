@@ -1,0 +1,169 @@
+"""Every mutation of the product, each on one line, for suites that ask the same of all of them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.awakeables import mint, resolve
+from moorage.awakeables import model as awakeables
+from moorage.awakeables.payloads import Payload
+from moorage.catalog import declare, destinations, scopes
+from moorage.catalog.access import Caller
+from moorage.catalog.kinds import Kinds
+from moorage.catalog.model import DestinationDeclaration, KindDeclaration, ScopeDeclaration
+from moorage.idempotency.keys import Key, key_for
+from moorage.kernel.errors import FailureTag, LeaseFenced, LeaseHeld, RecordExists, RecordNotDead
+from moorage.kernel.instants import Instant
+from moorage.leases import lease
+from moorage.records import claim, dead_letters, fail, publish, settle
+from moorage.records.model import ClaimRef, Draft, Failure
+from moorage.store.ports import Database
+from tests.contract.adapters import Store
+
+NOW = Instant(1_800_000_000_000)
+KIND = "parcels"
+
+
+@dataclass(slots=True)
+class World:
+    """A store with somebody who may do everything, and one declared kind."""
+
+    store: Store
+    caller: Caller = field(default_factory=lambda: Caller("root", bearer=b"the root token"))
+    kinds: Kinds = field(default_factory=Kinds)
+
+    async def declare(self, db: Database | None = None) -> Any:
+        declaration = KindDeclaration.model_validate({"paths": {"weight": "number"}})
+        return await declare.declare(db or self.store.db(), self.caller, NOW, self.kinds, KIND, declaration)
+
+    async def publish(self, db: Database | None = None, key: Key | None = None, record: str | None = None) -> Any:
+        drafts = [Draft(KIND, {"weight": 3, "to": "somebody"}, id=record)]
+        return await publish.publish(db or self.store.db(), self.kinds, self.caller, NOW, drafts, key)
+
+    async def claim(self, db: Database | None = None, key: Key | None = None) -> Any:
+        return await claim.claim(
+            db or self.store.db(), self.kinds, self.caller, NOW, KIND, {"weight": {"$gte": 1}}, "worker", key=key
+        )
+
+    async def claimed(self) -> ClaimRef:
+        """A published record under a lease."""
+        await self.declare()
+        await self.publish()
+        [taken] = await self.claim()
+        return ClaimRef(taken.record.id, taken.lease.epoch)
+
+    async def dead(self) -> str:
+        """A dead letter."""
+        ref = await self.claimed()
+        failure = Failure(FailureTag.PERMANENT, "no")
+        await fail.fail(self.store.db(), self.caller, NOW, ref, failure, dead_letter=True)
+        return ref.record
+
+    async def minted(self) -> str:
+        """The token of a pending awakeable."""
+        made = await mint.mint(self.store.db(), self.caller, NOW, awakeables.Draft(60))
+        return made.token
+
+    def key(self, content: Any) -> Key:
+        """An idempotency key, the same for the same content."""
+        key = key_for(self.caller.subject, "one-key", "POST /route", content)
+        assert key is not None
+        return key
+
+    async def held(self) -> lease.Hold:
+        """A lease held by somebody."""
+        taken = await lease.acquire(self.store.db(), NOW, "key", "somebody", 60)
+        return lease.Hold("key", "somebody", taken.epoch)
+
+
+Arrange = Callable[[World], Awaitable[Any]]
+Act = Callable[[World, Database, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`act` on what `arrange` made.
+
+    `again` is what asking again gets once the first was applied: an error's class, or None for the same answer with
+    nothing done twice. `renews` says that asking again is a new piece of work.
+    """
+
+    name: str
+    arrange: Arrange
+    act: Act
+    again: type[Exception] | None = None
+    renews: bool = False
+
+
+async def nothing(_world: World) -> None:
+    """No preparation."""
+
+
+async def declared(world: World) -> None:
+    """The kind."""
+    await world.declare()
+
+
+async def published(world: World) -> None:
+    """The kind with one ready record."""
+    await world.declare()
+    await world.publish()
+
+
+DESTINATION = DestinationDeclaration.model_validate({"url": "https://example.com/hook", "methods": ["POST"]})
+REJECTION = awakeables.Rejection(FailureTag.PERMANENT, "no")
+FAILURE = Failure(FailureTag.TRANSIENT, "later")
+RESULT = Draft(KIND, {"weight": 1})
+
+
+async def put_destination(world: World, db: Database, _: Any) -> Any:
+    return await destinations.put(db, world.caller, NOW, "place", DESTINATION)
+
+
+async def put_scope(world: World, db: Database, _: Any) -> Any:
+    return await scopes.put(db, world.caller, NOW, "scope", ScopeDeclaration())
+
+
+async def settle_record(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await settle.settle(db, world.kinds, world.caller, NOW, ref, [RESULT])
+
+
+async def fail_record(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await fail.fail(db, world.caller, NOW, ref, FAILURE)
+
+
+async def requeue(world: World, db: Database, record: str) -> Any:
+    return await dead_letters.requeue(db, world.kinds, world.caller, NOW, record, "it can work now")
+
+
+async def mint_one(world: World, db: Database, _: Any) -> Any:
+    return await mint.mint(db, world.caller, NOW, awakeables.Draft(60), world.key("mint"))
+
+
+async def resolve_one(world: World, db: Database, token: str) -> Any:
+    return await resolve.resolve(db, world.caller, NOW, token, Payload.of({"approved": True}))
+
+
+async def reject_one(world: World, db: Database, token: str) -> Any:
+    return await resolve.reject(db, world.caller, NOW, token, REJECTION)
+
+
+OPERATIONS = [
+    Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
+    Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
+    Operation("leases.release", World.held, lambda w, db, hold: lease.release(db, NOW, hold), LeaseFenced),
+    Operation("kinds.declare", nothing, lambda w, db, _: w.declare(db)),
+    Operation("destinations.put", nothing, put_destination, renews=True),
+    Operation("scopes.put", nothing, put_scope, renews=True),
+    Operation("records.publish by key", declared, lambda w, db, _: w.publish(db, w.key("a"))),
+    Operation("records.publish by id", declared, lambda w, db, _: w.publish(db, record="mine"), RecordExists),
+    Operation("records.claim by key", published, lambda w, db, _: w.claim(db, w.key("c"))),
+    Operation("records.renew", World.claimed, lambda w, db, ref: claim.renew(db, w.caller, NOW, ref, 90), renews=True),
+    Operation("records.release", World.claimed, lambda w, db, ref: claim.release(db, w.caller, NOW, ref), LeaseFenced),
+    Operation("records.settle", World.claimed, settle_record),
+    Operation("records.fail", World.claimed, fail_record, LeaseFenced),
+    Operation("records.requeue", World.dead, requeue, RecordNotDead),
+    Operation("awakeables.mint by key", nothing, mint_one),
+    Operation("awakeables.resolve", World.minted, resolve_one),
+    Operation("awakeables.reject", World.minted, reject_one),
+]
