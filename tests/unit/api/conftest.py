@@ -1,0 +1,89 @@
+"""The application on SQLite, with a clock that tests drive."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from moorage.api.app import Application, build_app
+from moorage.api.assembly import assemble, due_works
+from moorage.api.ports import Ports, Settings
+from moorage.kernel.instants import Instant, after
+from moorage.store.sqlite import SqliteDatabase, connect
+from moorage.timers import clock
+
+ROOT = "root-token-for-tests"
+ORIGIN = "https://app.example.test"
+START = Instant(1_796_000_000_000)
+
+
+@dataclass
+class House:
+    """One deployment on the host: its database, its clock, what was told to the Clock, and a client of it."""
+
+    connection: sqlite3.Connection
+    now: Instant = START
+    woken: list[Instant] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def ports(self, **changes: Any) -> Ports:
+        settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,))
+        wanted: dict[str, Any] = {
+            "database": lambda: SqliteDatabase(self.connection),
+            "blobs": None,
+            "now": lambda: self.now,
+            "root_token": ROOT,
+            "wake": self.woken.append,
+            "settings": settings,
+            "secret": self.secrets.get,
+            "test_clock": self,
+        }
+        return assemble(**{**wanted, **changes})
+
+    async def read(self) -> tuple[Instant, float]:
+        return self.now, (self.now - START) / 1000
+
+    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+        before, self.now = self.now, after(self.now, seconds)
+        drained = await clock.advance(lambda: SqliteDatabase(self.connection), before, self.now, due_works())
+        return self.now, drained.fired
+
+
+def client_of(app: Application, token: str | None = ROOT) -> httpx.AsyncClient:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
+    return httpx.AsyncClient(transport=transport, base_url="http://moorage.test", headers=headers)
+
+
+@pytest.fixture(scope="session")
+def schema() -> str:
+    folder = Path(__file__).parents[3] / "d1_schema"
+    return "\n".join(file.read_text() for file in sorted(folder.glob("*.sql")))
+
+
+@pytest.fixture
+def house(schema: str) -> House:
+    connection = connect(":memory:")
+    connection.executescript(schema)
+    return House(connection)
+
+
+@pytest.fixture
+def app(house: House) -> Application:
+    return build_app(house.ports())
+
+
+@pytest.fixture
+async def root(app: Application) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app) as client:
+        yield client
+
+
+@pytest.fixture
+async def nobody(app: Application) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app, None) as client:
+        yield client

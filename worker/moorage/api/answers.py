@@ -1,0 +1,53 @@
+"""Answers: JSON in UTF-8, compact, with every instant as RFC 3339 text."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from moorage.kernel.instants import Instant, render
+from moorage.kernel.pages import Page
+
+T = TypeVar("T")
+
+
+class Answer(Response):
+    """A JSON answer. `content` holds JSON values only; what is stored exactly leaves exactly."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(content, status_code, headers)
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """As Starlette's, without its search through headers that are never there."""
+        self.raw_headers = [
+            (b"content-length", str(len(self.body)).encode()),
+            (b"content-type", (self.media_type or "").encode()),
+            *((name.lower().encode(), value.encode()) for name, value in (headers or {}).items()),
+        ]
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Problem(Answer):
+    """An error answer, RFC 9457 (clause kernel.problem)."""
+
+    media_type = "application/problem+json"
+
+
+def nothing() -> Response:
+    """204."""
+    return Response(status_code=204)
+
+
+def instant(value: Instant | None) -> str | None:
+    """An instant on the wire, or null."""
+    return None if value is None else render(value)
+
+
+def page(found: Page[T], item: Callable[[T], dict[str, Any]]) -> Answer:
+    """A page of a list."""
+    return Answer({"items": [item(one) for one in found.items], "next_cursor": found.next_cursor})

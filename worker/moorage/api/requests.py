@@ -1,0 +1,165 @@
+"""One request on its way in: who asks, when, with what body.
+
+`ApiRequest` is what routes take. Its JSON comes from `kernel.canonical.loads` and from nowhere else: the platform's own
+parser dies of deep nesting and takes every other request of the isolate with it.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from starlette.requests import Request
+
+from moorage.api.ports import Ports
+from moorage.api.reference import Document
+from moorage.catalog.access import Caller
+from moorage.idempotency import keys
+from moorage.kernel import canonical
+from moorage.kernel.errors import (
+    PayloadTooLarge,
+    RequestInvalid,
+    Unauthenticated,
+    UnsupportedMediaType,
+)
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import REQUEST_BYTES
+from moorage.store.ports import Database
+
+EXCHANGE = "moorage.exchange"
+ROUTE = "moorage.route"
+"""Scope keys: the Exchange, and the route as declared."""
+
+_HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_JSON_TYPE = re.compile(r"application/(?:json|[a-z0-9.!#$&^_+-]+\+json)[ \t]*(?:;.*)?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is known of one request and its answer. `now` is the product's clock, `started` is in ticks."""
+
+    ports: Ports
+    db: Database
+    id: str
+    now: Instant
+    started: float
+    document: Document
+    caller: Caller | None = None
+
+
+class ApiRequest(Request):
+    """A request that has been admitted, with its body read."""
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        found: Exchange = self.scope[EXCHANGE]
+        return found
+
+    @property
+    def ports(self) -> Ports:
+        return self.exchange.ports
+
+    @property
+    def db(self) -> Database:
+        return self.exchange.db
+
+    @property
+    def now(self) -> Instant:
+        return self.exchange.now
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks. Raises Unauthenticated where nobody was admitted, which only an open route can meet."""
+        if self.exchange.caller is None:
+            raise Unauthenticated()
+        return self.exchange.caller
+
+    @property
+    def origin(self) -> str:
+        """The scheme and host by which the client reached us, or nothing when its Host header is not plain."""
+        host = self.headers.get("host", "")
+        return f"{self.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""
+
+    async def admit(self) -> None:
+        """Admit the caller whose bearer token the request carries.
+
+        Raises Unauthenticated, which repeats nothing of what was sent.
+        """
+        found = self.headers.getlist("authorization")
+        if len(found) > 1:
+            raise Unauthenticated("several Authorization headers")
+        exchange = self.exchange
+        shown = found[0] if found else None
+        exchange.caller = await exchange.ports.credentials.admit(exchange.db, exchange.now, shown)
+
+    def wake(self, due: Instant | None) -> None:
+        """Tell the Clock that something is due then; None says that nothing is."""
+        if due is not None:
+            self.ports.wake(due)
+
+    def key(self) -> keys.Key | None:
+        """The request's use of its Idempotency-Key, or None without one: bound to the route, its parameters and the body.
+
+        Raises IdInvalid for a malformed key, RequestInvalid for several.
+        """
+        found = self.headers.getlist("idempotency-key")
+        if len(found) > 1:
+            raise RequestInvalid("several Idempotency-Key headers")
+        route = f"{self.method} {self.scope[ROUTE]}"
+        content = [self.path_params, self._json]
+        return keys.key_for(self.caller.subject, found[0] if found else None, route, content)
+
+    async def body(self) -> bytes:
+        """The raw body. Raises PayloadTooLarge past REQUEST_BYTES: before reading when its length was told."""
+        if not hasattr(self, "_body"):
+            told = self.headers.get("content-length", "")
+            if told.isdecimal() and (len(told) > 15 or int(told) > REQUEST_BYTES):
+                raise _too_large()
+            chunks: list[bytes] = []
+            size = 0
+            async for chunk in self.stream():
+                size += len(chunk)
+                if size > REQUEST_BYTES:
+                    raise _too_large()
+                chunks.append(chunk)
+            self._body = b"".join(chunks)
+        return self._body
+
+    def take_body_of(self, other: "ApiRequest") -> None:
+        """Take over a body that was read and parsed already."""
+        self._body = other._body
+        self._json = other._json
+
+    async def json(self) -> Any:
+        """The body as JSON. Raises UnsupportedMediaType for another declared type, JsonInvalid for bad JSON."""
+        if not hasattr(self, "_json"):
+            declared = self.headers.get("content-type", "")
+            if declared and _JSON_TYPE.fullmatch(declared.strip()) is None:
+                raise UnsupportedMediaType("this route takes application/json", accepted=["application/json"])
+            raw = await self.body()
+            self._json = canonical.loads(raw) if raw else None
+        return self._json
+
+
+def refuse_unknown_query(request: Request, known: Collection[str]) -> None:
+    """Raise RequestInvalid for a query parameter that the route does not have, or that is given twice."""
+    if not request.scope["query_string"]:
+        return
+    errors: list[dict[str, str]] = []
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            errors.append({"pointer": f"/query/{name[:100]}", "message": "is not a known query parameter"})
+        elif name in seen:
+            errors.append({"pointer": f"/query/{name[:100]}", "message": "is given more than once"})
+        seen.add(name)
+        if len(errors) == 20:
+            break
+    if errors:
+        first = errors[0]
+        raise RequestInvalid(f"{first['pointer']}: {first['message']}", errors=errors)
+
+
+def _too_large() -> PayloadTooLarge:
+    return PayloadTooLarge(f"a request body has at most {REQUEST_BYTES} bytes", limit=int(REQUEST_BYTES))

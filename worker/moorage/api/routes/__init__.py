@@ -1,0 +1,22 @@
+"""The routes, one module a room."""
+
+from fastapi import APIRouter
+
+from moorage.api.routes import awakeables, catalog, claims, dead_letters, history, records, system, testing
+from moorage.api.routing import Route
+
+_USUAL = (records.api, claims.api, dead_letters.api, awakeables.api, history.api, catalog.api, system.api)
+
+
+def routes() -> list[Route]:
+    """The routes of every deployment, in the order in which they are documented."""
+    return _of(*_USUAL)
+
+
+def testing_routes() -> list[Route]:
+    """The routes that exist only where the deployment has a test clock."""
+    return _of(testing.api)
+
+
+def _of(*routers: APIRouter) -> list[Route]:
+    return [route for one in routers for route in one.routes if isinstance(route, Route)]

@@ -1,0 +1,195 @@
+"""Claims: take records under a lease, and end or extend it."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from moorage.api import shapes
+from moorage.api.answers import Answer, nothing
+from moorage.api.fields import Epoch, JsonObject, RecordId, Sent, Shown, fails
+from moorage.api.requests import ApiRequest
+from moorage.api.routing import router
+from moorage.api.shapes import ClaimShown, LeaseShown, RecordShown, ResultSent
+from moorage.kernel.errors import (
+    BodyInvalid,
+    FailureTag,
+    IdempotencyConflict,
+    KindConflict,
+    KindUnknown,
+    LeaseExpired,
+    LeaseFenced,
+    PatternInvalid,
+    RecordExists,
+    RecordUnknown,
+    SettlementConflict,
+)
+from moorage.kernel.limits import (
+    CLAIM_BATCH,
+    ID_CHARACTERS,
+    LEASE_SECONDS,
+    RETRY_SECONDS,
+    SETTLE_RESULTS,
+    TEXT_CHARACTERS,
+)
+from moorage.records import claim, fail, settle
+from moorage.records.model import ClaimRef, Failure
+
+api = router("claims")
+
+_FENCED = (RecordUnknown, LeaseFenced, LeaseExpired)
+
+LeaseSeconds = Annotated[float, Field(gt=0, le=int(LEASE_SECONDS))]
+
+
+def _no_waiting(value: Any) -> Any:
+    if value != 0 or isinstance(value, bool):
+        raise PydanticCustomError("unsupported", "must be 0: waiting for a match is not supported yet")
+    return value
+
+
+class ClaimSent(Sent):
+    """Which records to claim. `lease_seconds` is the kind's own unless given."""
+
+    kind: str
+    match: JsonObject = Field(default_factory=dict)
+    worker: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
+    limit: int = Field(default=1, ge=1, le=int(CLAIM_BATCH))
+    lease_seconds: LeaseSeconds | None = None
+    wait_seconds: Annotated[int, BeforeValidator(_no_waiting), Field(ge=0, le=0)] = 0
+
+
+class ClaimsShown(Shown):
+    """The claimed records, oldest first within priority; empty when nothing matched now."""
+
+    claims: list[ClaimShown]
+
+
+class UnderEpoch(Sent):
+    """Proof of the claim."""
+
+    epoch: Epoch
+
+
+class RenewSent(UnderEpoch):
+    """How long the lease is to last from now; a shorter wish leaves it as it is."""
+
+    lease_seconds: LeaseSeconds | None = None
+
+
+class LeaseAnswer(Shown):
+    """The lease as it is now."""
+
+    lease: LeaseShown
+
+
+class SettleSent(UnderEpoch):
+    """The results to publish with the record as their parent."""
+
+    results: list[ResultSent] = Field(default_factory=list, max_length=int(SETTLE_RESULTS))
+
+
+class ReceiptShown(Shown):
+    """Proof of the settlement: the same for every replay."""
+
+    record: str
+    epoch: int
+    settled_at: str
+    results: list[str]
+    sha256: str
+
+
+class SettledShown(Shown):
+    """The receipt, the consumed record, and its results."""
+
+    receipt: ReceiptShown
+    record: RecordShown
+    results: list[RecordShown]
+
+
+class FailureSent(Sent):
+    """Why the attempt failed: a tag of the closed set, and a sentence for people."""
+
+    tag: Annotated[FailureTag, Field(strict=False)]
+    message: str = Field(max_length=int(TEXT_CHARACTERS))
+
+
+class FailSent(UnderEpoch):
+    """How the attempt failed. `retry_after_seconds` supersedes the kind's delay; `dead_letter` says that no other attempt
+    could succeed."""
+
+    error: FailureSent
+    retry_after_seconds: float | None = Field(default=None, ge=0, le=int(RETRY_SECONDS))
+    dead_letter: bool = False
+
+
+class FailedShown(Shown):
+    """The record after the failed attempt."""
+
+    record: RecordShown
+
+
+@api.post("/claims", response_model=ClaimsShown, responses=fails(KindUnknown, PatternInvalid, IdempotencyConflict))
+async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
+    """Claim records of a kind that match. Each goes to one claimer only, under an epoch larger than any before."""
+    claims = await claim.claim(
+        request.db,
+        request.ports.kinds,
+        request.caller,
+        request.now,
+        sent.kind,
+        sent.match,
+        sent.worker,
+        sent.limit,
+        sent.lease_seconds,
+        request.key(),
+    )
+    request.wake(min((one.lease.expires_at for one in claims), default=None))
+    return Answer({"claims": [shapes.claim(one) for one in claims]})
+
+
+@api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED))
+async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) -> Response:
+    """Extend a lease that has not run out."""
+    ref = ClaimRef(record, sent.epoch)
+    lease = await claim.renew(request.db, request.caller, request.now, ref, sent.lease_seconds)
+    return Answer({"lease": shapes.lease(lease)})
+
+
+@api.post("/claims/{record}/release", status_code=204, response_class=Response, responses=fails(*_FENCED))
+async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
+    """Give a record back unworked; the attempt is not counted."""
+    await claim.release(request.db, request.caller, request.now, ClaimRef(record, sent.epoch))
+    return nothing()
+
+
+@api.post(
+    "/claims/{record}/settle",
+    response_model=SettledShown,
+    responses=fails(*_FENCED, SettlementConflict, KindUnknown, BodyInvalid, RecordExists, KindConflict),
+)
+async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) -> Response:
+    """Consume a claimed record and publish its results. The same settlement again answers the first receipt."""
+    drafts = [one.draft() for one in sent.results]
+    ref = ClaimRef(record, sent.epoch)
+    done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts)
+    request.wake(shapes.earliest_wait(done.results))
+    results = [shapes.record(one) for one in done.results]
+    return Answer({"receipt": done.receipt, "record": shapes.record(done.record), "results": results})
+
+
+@api.post("/claims/{record}/fail", response_model=FailedShown, responses=fails(*_FENCED))
+async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> Response:
+    """End the attempt as failed: the record is ready again after a delay, or dead after its last attempt."""
+    failed = await fail.fail(
+        request.db,
+        request.caller,
+        request.now,
+        ClaimRef(record, sent.epoch),
+        Failure(sent.error.tag, sent.error.message),
+        sent.retry_after_seconds,
+        sent.dead_letter,
+    )
+    request.wake(failed.not_before)
+    return Answer({"record": shapes.record(failed)})
