@@ -22,12 +22,12 @@ from moorage.records.patterns.compile import Compiled, Conjunct
 from moorage.records.patterns.model import Operator
 
 LOOKS: Final = (3, 50, 1000)
-"""Rows that each look reads of an index beyond the number of records that are claimed. The first keeps the claim of one
-record by a selective pattern within 20 rows in all. In a million records, a range with less than the last number of rows
+"""Rows that each look reads of an index beyond the number of records that are claimed. The first keeps the claim of
+one record by a selective pattern within 20 rows in all. In a million records, a range with fewer rows than the last
 is sooner read whole than met by chance."""
 
 _LONGEST_CONDITION: Final = 6_000
-"""Characters of a condition that is repeated in looks; a longer one is written once, on the best index in claim order."""
+"""Characters of a condition that looks repeat; a longer one is written once, on the first index in claim order."""
 
 _CLAIM_ORDER: Final = "ORDER BY r.priority DESC, r.seq"
 _LIMIT: Final = "CAST(:limit AS INTEGER)"

@@ -16,8 +16,8 @@ _OPERATORS = {operator.value: operator for operator in Operator}
 def parse(match: Any, paths: Mapping[str, DeclaredPath]) -> Pattern:
     """Read `match` against the declared paths of a kind; `{}` matches every record.
 
-    Every operator counts: a comparison, a bare value (an `$eq`), and each `$and`, `$or`, `$nor` and `$not`. Depth counts
-    these four inside one another. Raises PatternInvalid naming the path or the operator for an undeclared
+    Every operator counts: a comparison, a bare value (an `$eq`), and each `$and`, `$or`, `$nor` and `$not`. Depth
+    counts these four inside one another. Raises PatternInvalid naming the path or the operator for an undeclared
     path, an unknown operator, an operand of another type than declared (null aside), and for a pattern past
     PATTERN_OPERATORS, PATTERN_DEPTH, PATTERN_VALUES or PATTERN_BYTES. Clauses records.pattern, records.pattern-safe.
     """
