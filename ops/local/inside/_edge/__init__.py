@@ -1,0 +1,1 @@
+"""The Python side of the local edge: what runs inside the interpreter beside the Worker."""

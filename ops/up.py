@@ -1,0 +1,79 @@
+"""`moorage up`: the local edge until Ctrl-C or SIGTERM."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from ops.bundle import build_bundle
+from ops.local.config import read_config
+from ops.local.edge import EdgeConfig, EdgeFailed, LocalEdge
+from ops.setup import paths
+
+
+class _Stopped(Exception):
+    """A signal asked for the end."""
+
+
+def command(
+    port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 takes any free one.", min=0, max=65535)] = 8787,
+    state: Annotated[Path, typer.Option(help="The folder that D1, R2 and the Durable Objects live in.")] = Path(
+        ".moorage"
+    ),
+    root_token: Annotated[
+        str | None, typer.Option(help="The root credential; otherwise one is made and kept in the state folder.")
+    ] = None,
+    test_clock: Annotated[bool, typer.Option("--test-clock", help="Serve /testing/clock, which moves time.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+) -> None:
+    """Run Moorage on this machine, on a real workerd, until Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    try:
+        _serve(port, state, root_token, test_clock, as_json)
+    except _Stopped:
+        return
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    # Once is enough: a second Ctrl-C must not interrupt the stopping itself.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    raise _Stopped
+
+
+def _serve(port: int, state: Path, root_token: str | None, test_clock: bool, as_json: bool) -> None:
+    wrangler_config = paths.ROOT / "wrangler.toml"
+    read_config(wrangler_config)  # a broken file is named before wrangler words it at length
+    bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
+    variables = {"MOORAGE_TEST_CLOCK": "1"} if test_clock else {}
+    config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, variables, echo=True)
+    with LocalEdge(config) as edge:
+        _announce(edge, state, as_json)
+        status = edge.wait()
+    raise EdgeFailed(f"Node ended with status {status}; the state is kept, start again")
+
+
+def _announce(edge: LocalEdge, state: Path, as_json: bool) -> None:
+    if as_json:
+        facts = {
+            "url": edge.url,
+            "root_token": edge.root_token,
+            "docs": f"{edge.url}/docs",
+            "openapi": f"{edge.url}/openapi.json",
+            "pid": os.getpid(),
+            "state": str(state.absolute()),
+            "boot_ms": edge.boot_ms,
+        }
+        print(json.dumps(facts))
+    else:
+        print(f"listening on {edge.url}")
+        print(f"root token   {edge.root_token}")
+        print(f"docs         {edge.url}/docs and {edge.url}/openapi.json")
+        print(f"state        {state}, started in {edge.boot_ms['total']} ms; Ctrl-C stops")
+    sys.stdout.flush()
