@@ -82,8 +82,10 @@ def remember(tx: Transaction, key: Key | None, reference: Mapping[str, Any]) -> 
     )
 
 
-async def recall(db: Database, key: Key) -> dict[str, Any]:
+async def recall(db: Database, key: Key | None) -> dict[str, Any]:
     """What the key made. Raises IdempotencyConflict when it was used with other content."""
+    if key is None:
+        raise IdempotencyConflict("the request carried no key")
     reading = Reading()
     found = reading.ask(_RECALL, subject=key.subject, key=key.key)
     await db.read(reading)

@@ -37,9 +37,7 @@ def loads(raw: bytes) -> Any:
         raise JsonInvalid(f"not UTF-8 at byte {error.start}") from None
     _check_depth_safely(raw)
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant
-        )
+        value = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise JsonInvalid(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     if _SURROGATE_ESCAPE.search(text):

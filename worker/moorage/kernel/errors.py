@@ -18,7 +18,7 @@
     |- Gone
     |  `- AwakeableTimedOut, AwakeableRejected 410
     |- RateLimited 429
-    `- SystemError                      the storage or the deployment
+    `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing, StorageProfileUnsupported 503
        |- ExecutionSchemaIncompatible 503
        |- BlobMissing, BlobCorrupt 500
@@ -137,7 +137,7 @@ class RequestError(MoorageError):
 
 
 class JsonInvalid(RequestError):
-    """The bytes are not acceptable JSON: malformed, a duplicate key, NaN, a lone surrogate, an inexact number, or nested too deep."""
+    """The bytes are not acceptable JSON: malformed, a duplicate key, NaN, a lone surrogate, an inexact number, too deep."""
 
 
 class CursorMismatch(RequestError):
@@ -343,60 +343,60 @@ class RateLimited(MoorageError):
     tag = FailureTag.RATE_LIMITED
 
 
-# --- SystemError ----------------------------------------------------------------------------------------------------
+# --- DeploymentError ----------------------------------------------------------------------------------------------------
 
 
-class SystemError(MoorageError):
+class DeploymentError(MoorageError):
     """The deployment cannot serve this now."""
 
     status = 503
     tag = FailureTag.TRANSIENT
 
 
-class StorageBindingUnavailable(SystemError):
+class StorageBindingUnavailable(DeploymentError):
     """The database or the bucket did not answer; a write may or may not have been applied."""
 
 
-class StorageCapabilityMissing(SystemError):
+class StorageCapabilityMissing(DeploymentError):
     """A binding or a table that this operation needs is not there."""
 
     tag = FailureTag.INCOMPATIBLE
 
 
-class StorageProfileUnsupported(SystemError):
+class StorageProfileUnsupported(DeploymentError):
     """The storage profile is unknown."""
 
     tag = FailureTag.INCOMPATIBLE
 
 
-class ExecutionSchemaIncompatible(SystemError):
+class ExecutionSchemaIncompatible(DeploymentError):
     """The database's schema is not the one that this executable supports."""
 
     tag = FailureTag.INCOMPATIBLE
 
 
-class BlobMissing(SystemError):
+class BlobMissing(DeploymentError):
     """A stored reference names an object that is not in the bucket."""
 
     status = 500
     tag = FailureTag.CORRUPT
 
 
-class BlobCorrupt(SystemError):
+class BlobCorrupt(DeploymentError):
     """The object's bytes do not have the digest under which they are stored."""
 
     status = 500
     tag = FailureTag.CORRUPT
 
 
-class StorageLimitExceeded(SystemError):
+class StorageLimitExceeded(DeploymentError):
     """A statement passes one of the database's limits; the caller should have bounded it before."""
 
     status = 500
     tag = FailureTag.PERMANENT
 
 
-class InternalError(SystemError):
+class InternalError(DeploymentError):
     """Something failed that is not the request's fault; the request id names it in the log."""
 
     status = 500

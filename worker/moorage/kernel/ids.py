@@ -50,7 +50,10 @@ def check_client_id(value: str, what: str) -> str:
 
 
 def check_key(value: str) -> str:
-    """An idempotency key, unchanged: any visible ASCII text. Raises IdInvalid when it is empty, too long or has other characters."""
+    """An idempotency key, unchanged: any printable ASCII text.
+
+    Raises IdInvalid when it is empty, longer than ID_CHARACTERS or has other characters.
+    """
     if not 1 <= len(value) <= ID_CHARACTERS:
         raise IdInvalid(f"an Idempotency-Key must have 1 to {ID_CHARACTERS} characters")
     if not (value.isascii() and value.isprintable()):

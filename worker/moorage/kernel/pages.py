@@ -11,7 +11,6 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import CursorMismatch, JsonInvalid
 from moorage.kernel.limits import CURSOR_CHARACTERS, PAGE_DEFAULT
 
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -51,9 +50,7 @@ class PageRequest:
                     return key
         raise CursorMismatch()
 
-    def page(
-        self, rows: Sequence[R], filters: Any, key: Callable[[R], list[Any]], item: Callable[[R], T]
-    ) -> Page[T]:
+    def page(self, rows: Sequence[R], filters: Any, key: Callable[[R], list[Any]], item: Callable[[R], T]) -> Page[T]:
         """The page from rows that were asked for with `limit + 1`: the extra one only tells that there is more."""
         shown = rows[: self.limit]
         more = len(rows) > self.limit

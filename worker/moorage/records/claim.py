@@ -118,7 +118,6 @@ def checked_seconds(seconds: float) -> float:
 
 
 async def _claimed_before(db: Database, key: Key | None) -> list[Claim]:
-    assert key is not None
     reference = await keys.recall(db, key)
     reading = Reading()
     rows = reading.ask(statements.OF_CLAIM, claim=reference["claim"])

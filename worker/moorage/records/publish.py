@@ -255,7 +255,6 @@ def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[list[Mapping[str, Any]
 
 
 async def _published_before(db: Database, key: Key | None) -> list[Record]:
-    assert key is not None
     reference = await keys.recall(db, key)
     records = {record.id: record for record in await query.read(db, reference["records"])}
     if len(records) < len(reference["records"]):

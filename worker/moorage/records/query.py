@@ -63,15 +63,10 @@ async def query(
     compiled = compile(both(parse(match, kind.paths), narrowed(caller, "read", kind)))
     filters = ["records", kind_name, match, state, order]
     start = page.after(filters, int) or [0 if order == "asc" else _LAST_SEQ]
-    beyond, direction = ("r.seq > :after", "ASC") if order == "asc" else ("r.seq < :after", "DESC")
-    in_state = "AND r.state = :state" if state is not None else ""
-    sql = (
-        f"SELECT {statements.RECORD_COLUMNS} FROM records AS r WHERE r.kind = :kind AND {beyond} {in_state} "
-        f"AND ({compiled.where}) ORDER BY r.seq {direction} LIMIT CAST(:limit AS INTEGER)"
-    )
+    template = statements.MATCHING if order == "asc" else statements.MATCHING_DESCENDING
     reading = Reading()
     parameters = {**compiled.parameters, "kind": kind_name, "after": start[0], "limit": page.limit + 1, "state": state}
-    rows = reading.ask(sql, **parameters)
+    rows = reading.ask(template.replace("{where}", compiled.where), **parameters)
     await db.read(reading)
     return page.page(rows.rows, filters, lambda row: [row["seq"]], Record.of)
 

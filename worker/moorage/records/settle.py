@@ -90,7 +90,6 @@ def _child(draft: Draft, parent: str) -> Draft:
 
 def _digest(results: Sequence[Draft]) -> str:
     content = [
-        [draft.kind, dict(draft.body), dict(draft.metadata), draft.priority, draft.not_before, draft.id]
-        for draft in results
+        [draft.kind, dict(draft.body), dict(draft.metadata), draft.priority, draft.not_before, draft.id] for draft in results
     ]
     return canonical.digest(canonical.dumps(content))

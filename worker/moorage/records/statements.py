@@ -56,6 +56,14 @@ SELECT pair.value ->> 0, pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE t
 # Reads records by id.
 GET = f"SELECT {RECORD_COLUMNS} FROM records AS r WHERE r.id IN (SELECT value FROM json_each(:ids))"
 
+# A page of a kind's records that match a pattern, by seq; the pattern's condition is compiled from constants and slots.
+MATCHING = f"""
+SELECT {RECORD_COLUMNS} FROM records AS r
+WHERE r.kind = :kind AND r.seq > :after AND (:state IS NULL OR r.state = :state) AND ({{where}})
+ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+"""
+MATCHING_DESCENDING = MATCHING.replace("r.seq > :after", "r.seq < :after").replace("ORDER BY r.seq", "ORDER BY r.seq DESC")
+
 # Walks lineage upwards or downwards, nearest generation first, each record once at its least depth.
 ANCESTORS = f"""
 WITH RECURSIVE reached (id, depth) AS (

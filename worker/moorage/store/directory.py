@@ -21,13 +21,7 @@ class DirectoryBlobs:
         sha256 = hashlib.sha256(content).hexdigest()
         target = self._root / blob_key(sha256)
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self._root)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
+            _write(target, content)
         return sha256
 
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:

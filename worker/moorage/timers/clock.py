@@ -53,7 +53,7 @@ class Drained:
     failed: list[Failure] = field(default_factory=list)
     next_due: Instant | None = None
     lateness: int = 0
-    interrupted: errors.SystemError | None = None
+    interrupted: errors.DeploymentError | None = None
     cost: Cost = field(default_factory=Cost)
 
 
@@ -117,7 +117,7 @@ class _Run:
     async def drain(self, now: Instant, budget: int | None) -> None:
         try:
             self.drained.next_due = await self._until_nothing_is_due(now, budget)
-        except errors.SystemError as error:
+        except errors.DeploymentError as error:
             self.drained.interrupted = error
             self.drained.next_due = after(now, STORAGE_RETRY_SECONDS)
 

@@ -81,7 +81,7 @@ async def health(request: ApiRequest) -> Response:
     problem: dict[str, str] | None = None
     try:
         await ports.gate.pass_through(ports.database)
-    except errors.SystemError as error:
+    except errors.DeploymentError as error:
         shown = error if isinstance(error, errors.ExecutionSchemaIncompatible) else type(error)()
         problem = {"code": shown.code, "detail": shown.detail}
     return Answer(

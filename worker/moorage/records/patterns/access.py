@@ -81,14 +81,10 @@ def _by_looks(paths: Sequence[_Path], where: str) -> str:
     A limit of zero keeps SQLite from opening the index. At most three paths stand in the compound.
     """
     looks = [
-        f"WHEN ({_look(path, where, more)}) THEN {number}"
-        for more in LOOKS
-        for number, path in enumerate(paths, start=1)
+        f"WHEN ({_look(path, where, more)}) THEN {number}" for more in LOOKS for number, path in enumerate(paths, start=1)
     ]
     choice = f"WITH choice AS MATERIALIZED (SELECT CASE {' '.join(looks)} ELSE 1 END AS path)"
-    answers = [
-        f"SELECT seq FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)
-    ]
+    answers = [f"SELECT seq FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)]
     return f"{choice} {' UNION ALL '.join(answers)}"
 
 

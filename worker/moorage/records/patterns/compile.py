@@ -35,7 +35,7 @@ class Conjunct:
 class Compiled:
     """`where` is 1 exactly for the rows of `records AS r` whose body matches, and 0 for all others.
 
-    `parameters` binds its one name, if it has it. `conjuncts` are what an index can be asked for, by `claim_candidates`.
+    `parameters` binds its one name, if it has it. `conjuncts` are what `claim_candidates` can ask an index for.
     """
 
     where: str
