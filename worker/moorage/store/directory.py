@@ -48,3 +48,13 @@ class DirectoryBlobs:
         folder = self._root / "blobs"
         for path in sorted(folder.iterdir()) if folder.exists() else []:
             yield path.name
+
+
+def _write(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(temporary).replace(target)
