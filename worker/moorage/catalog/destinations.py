@@ -20,7 +20,7 @@ from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
 _URL = re.compile(r"[\x21-\x7e]+")
-_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]+")
+_HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _LOCAL_NAMES = ("localhost", "local", "internal", "lan", "home.arpa")
 _SECRET_PARAMETERS = ("key", "code", "pass")

@@ -38,7 +38,7 @@ _ROOT_SECRET = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
 class Declared(BaseModel):
     """A body that a client sends."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class RetryDeclaration(Declared):
