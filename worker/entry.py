@@ -1,0 +1,6 @@
+"""What Cloudflare loads: the classes that it calls, and nothing else."""
+
+from moorage.edge.clock import Clock
+from moorage.edge.entrypoint import Default
+
+__all__ = ["Clock", "Default"]

@@ -1,0 +1,104 @@
+"""Between the platform's fetch and ASGI: one request in, one whole answer out.
+
+The SDK's own bridge reads every body to its end before the application sees the request, whatever its size; this one
+reads when asked, so that a body that is too large is refused by its Content-Length.
+"""
+
+import json
+from typing import Any
+
+import js
+from pyodide.ffi import JsException, to_js
+from starlette.types import ASGIApp, Message
+
+from moorage.edge.convert import absent
+
+_NO_BODY = frozenset({101, 204, 205, 304})
+
+
+async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
+    """Answer a platform Request through `app`; `extra` goes into the scope. Gives a platform Response."""
+    source = getattr(request, "js_object", request)
+    headers: dict[str, str] = json.loads(js.JSON.stringify(js.Object.fromEntries(source.headers)))
+    scheme, _, rest = str(source.url).partition("://")
+    _, _, target = rest.partition("/")
+    path, _, query = target.partition("#")[0].partition("?")
+    raw_path = f"/{path}".encode()
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": str(source.method),
+        "scheme": scheme,
+        "path": raw_path.decode("latin-1"),
+        "raw_path": raw_path,
+        "query_string": query.encode(),
+        "headers": [(name.lower().encode("latin-1"), _bytes(value)) for name, value in headers.items()],
+        **extra,
+    }
+    answer = _Answer()
+    await app(scope, _Body(source, whole="content-length" in headers), answer)
+    return answer.response()
+
+
+def _bytes(value: str) -> bytes:
+    """A header's value: the platform gives bytes as code points, as latin-1 does; anything else goes as UTF-8."""
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace")
+
+
+class _Body:
+    """ASGI's `receive`. A body of told length comes in one piece, any other as it arrives."""
+
+    def __init__(self, source: Any, whole: bool) -> None:
+        self._source = source
+        self._whole = whole
+        self._reader: Any = None
+        self._over = absent(source.body)
+
+    async def __call__(self) -> Message:
+        if self._over:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        try:
+            return await (self._read_whole() if self._whole else self._read_on())
+        except JsException:
+            return {"type": "http.disconnect"}
+
+    async def _read_whole(self) -> Message:
+        self._over = True
+        buffer = await self._source.arrayBuffer()
+        return {"type": "http.request", "body": buffer.to_bytes(), "more_body": False}
+
+    async def _read_on(self) -> Message:
+        if self._reader is None:
+            self._reader = self._source.body.getReader()
+        piece = await self._reader.read()
+        if piece.done:
+            self._over = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": piece.value.to_bytes(), "more_body": True}
+
+
+class _Answer:
+    """ASGI's `send`. Answers are whole: the application streams none."""
+
+    def __init__(self) -> None:
+        self._status = 500
+        self._headers: list[list[str]] = []
+        self._pieces: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in message["headers"]]
+        elif message.get("body"):
+            self._pieces.append(message["body"])
+
+    def response(self) -> Any:
+        """The platform's Response."""
+        body = None
+        if self._status not in _NO_BODY and self._pieces:
+            body = to_js(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
+        return js.Response.new(body, status=self._status, headers=to_js(self._headers))

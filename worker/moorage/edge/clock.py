@@ -1,0 +1,150 @@
+"""The Clock: a Durable Object whose alarm fires whatever is due (clauses timers.alarm, timers.late).
+
+It holds no truth. What is due stands in the database; here is an alarm, armed for the earliest of it, and where the
+deployment has a test clock, that clock's offset. Every commit that makes an earlier instant due tells it, and a cron tick
+drains and arms anew, so a lost alarm costs at most a minute.
+
+Calls of one object interleave at every await, and storage does not order them: what two of them decide on is kept in
+attributes and changed without an await between looking and setting.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from workers import DurableObject
+
+from moorage.api.assembly import due_works
+from moorage.edge.convert import absent
+from moorage.edge.settings import TEST_CLOCK, text
+from moorage.edge.storage import database
+from moorage.kernel.errors import MoorageError
+from moorage.kernel.instants import Instant
+from moorage.timers import clock
+from moorage.timers.clock import Drained
+
+NAME: Final = "clock"
+"""The name of the one Clock."""
+
+_log = logging.getLogger("moorage.clock")
+
+_OFFSET: Final = "offset_ms"
+_RETRY_MS: Final = 5000
+_OVERDUE_MS: Final = 5000
+"""An alarm that should have rung this long ago is taken for lost."""
+
+
+class Clock(DurableObject):
+    """The Clock. Methods take and give milliseconds and JSON text, and never raise: a caller would see a traceback."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        self._storage = getattr(ctx, "_ctx", ctx).storage
+        self._has_offset = text(env, TEST_CLOCK) == "1"
+        self._offset: int | None = None if self._has_offset else 0
+        self._armed: int | None = None
+        self._draining = asyncio.Lock()
+
+    async def wake(self, due: int) -> int:
+        """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
+        offset = await self._know_offset()
+        await self._arm(due - offset)
+        return (self._armed or 0) + offset
+
+    async def alarm(self, info: Any = None) -> None:
+        """The alarm rang: fire what is due and arm for what comes next, whatever happens."""
+        self._armed = None
+        await self._drain()
+
+    async def tick(self) -> None:
+        """The cron tick: the same, in case an alarm was lost."""
+        await self._drain()
+
+    async def read(self) -> int:
+        """The test clock's offset in milliseconds."""
+        return await self._know_offset()
+
+    async def advance(self, milliseconds: int) -> str:
+        """Move the test clock; everything that becomes due fires in order before this answers.
+
+        Answers JSON: `now`, `offset`, `fired`, and `error`, the code of the storage's failure or null.
+        """
+        async with self._draining:
+            offset = await self._know_offset()
+            start = Instant(_real_now() + offset)
+            self._offset = offset + milliseconds
+            await self._storage.put(_OFFSET, self._offset)
+            end = Instant(_real_now() + self._offset)
+            drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works()))
+        await self._arm_after(drained)
+        failed = drained is None or drained.interrupted is not None
+        return json.dumps(
+            {
+                "now": end,
+                "offset": self._offset,
+                "fired": {} if drained is None else drained.fired,
+                "error": "StorageBindingUnavailable" if failed else None,
+            }
+        )
+
+    async def _drain(self) -> None:
+        async with self._draining:
+            offset = await self._know_offset()
+            now = Instant(_real_now() + offset)
+            drained = await self._guarded(lambda: clock.drain(self._database, now, due_works()))
+        await self._arm_after(drained)
+
+    async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
+        """What was drained, or None when that failed as a whole. An alarm that raises is lost after six times."""
+        try:
+            drained = await work()
+        except Exception:
+            _log.exception("the clock could not drain")
+            return None
+        for failure in drained.failed:
+            error = failure.error
+            told = error.code if isinstance(error, MoorageError) else type(error).__name__
+            _log.warning("%s %s failed the %s. time: %s", failure.work, failure.item, failure.attempts, told)
+        if drained.interrupted is not None:
+            _log.warning("the clock was interrupted: %s", drained.interrupted.code)
+        return drained
+
+    async def _arm_after(self, drained: Drained | None) -> None:
+        if drained is None:
+            await self._arm(_real_now() + _RETRY_MS)
+        elif drained.next_due is not None:
+            await self._arm(drained.next_due - (self._offset or 0))
+
+    async def _arm(self, at: int) -> None:
+        """Arm the alarm for the real instant `at`, unless it rings earlier anyway."""
+        if self._known() is None:
+            stored = await self._storage.getAlarm()
+            if self._known() is None and not absent(stored):
+                self._armed = int(stored)
+        known = self._known()
+        if known is None or at < known:
+            self._armed = at
+            await self._storage.setAlarm(at)
+
+    def _known(self) -> int | None:
+        """When the alarm rings, as far as is known; one long overdue is not relied upon."""
+        if self._armed is None or self._armed < _real_now() - _OVERDUE_MS:
+            return None
+        return self._armed
+
+    async def _know_offset(self) -> int:
+        if self._offset is None:
+            stored = await self._storage.get(_OFFSET)
+            if self._offset is None:
+                self._offset = 0 if absent(stored) else int(stored)
+        return self._offset
+
+    def _database(self) -> Any:
+        return database(self.env)
+
+
+def _real_now() -> int:
+    return int(time.time() * 1000)
