@@ -6,6 +6,7 @@ from typing import Any
 
 from moorage.history import statements
 from moorage.kernel import canonical
+from moorage.store.chunks import json_arrays
 from moorage.store.transaction import Answer, Scalar, Transaction
 
 
@@ -33,19 +34,22 @@ def append(tx: Transaction, actor: str, event: Event) -> Answer:
     )
 
 
-def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> Answer:
+def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> None:
     """Append entries in order at consecutive positions; each subject may occur once."""
-    entries = [
-        {
-            "subject": event.subject,
-            "type": event.type,
-            "kind": event.kind,
-            "data": canonical.dumps(dict(event.data)),
-            "content_sha256": event.content_sha256,
-        }
+    entries = (
+        canonical.compact(
+            {
+                "subject": event.subject,
+                "type": event.type,
+                "kind": event.kind,
+                "data": canonical.dumps(dict(event.data)),
+                "content_sha256": event.content_sha256,
+            }
+        )
         for event in events
-    ]
-    return tx.run(statements.APPEND_MANY, actor=actor, entries=canonical.compact(entries))
+    )
+    for array in json_arrays(entries):
+        tx.run(statements.APPEND_MANY, actor=actor, entries=array)
 
 
 def append_selected(tx: Transaction, actor: str, type_: str, selection: str, **parameters: Scalar) -> Answer:

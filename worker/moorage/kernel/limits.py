@@ -44,7 +44,9 @@ RECORD_BODY_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of a record's bo
 RECORD_PARENTS = Limit(100, "records", "parents of one record")
 RECORD_PRIORITY = Limit(1_000_000, "units", "a record's priority, either side of zero")
 PUBLISH_BATCH = Limit(500, "records", "records published in one request")
-PUBLISH_BATCH_BYTES = Limit(1_500_000, "bytes", "canonical JSON of all bodies and metadata in one transaction")
+PUBLISH_BATCH_BYTES = Limit(
+    1_500_000, "bytes", "bodies and metadata as canonical JSON, and parents, of several records together"
+)
 LINEAGE_DEPTH = Limit(32, "generations", "a lineage query")
 LINEAGE_RECORDS = Limit(1000, "records", "a lineage answer")
 NOT_BEFORE_SECONDS = Limit(10 * 366 * 86400, "seconds", "how far ahead a record's not_before may lie")

@@ -1,7 +1,7 @@
 """Claiming records under a fenced lease, renewing and releasing it (clauses records.claim, leases.*)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
@@ -12,12 +12,15 @@ from moorage.kernel import ids
 from moorage.kernel.errors import LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
-from moorage.records import statements
+from moorage.records import query, statements
 from moorage.records.model import Claim, ClaimRef, Record, RecordLease
-from moorage.records.patterns import both, claim_candidates, compile, parse
-from moorage.records.visibility import narrowed, visible_kind
+from moorage.records.patterns import claim_candidates, compile
+from moorage.records.visibility import matching, visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Scalar, Transaction
+
+MAX_EPOCH: Final = 2**53 - 1
+"""Epochs are integers that JSON carries exactly."""
 
 
 async def claim(
@@ -41,8 +44,8 @@ async def claim(
     ids.check_client_id(worker, "a worker's name")
     if not 1 <= limit <= CLAIM_BATCH:
         raise RequestInvalid(f"a claim takes 1 to {CLAIM_BATCH} records")
-    kind = await visible_kind(db, kinds, caller, now, kind_name, "claim")
-    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "claim", kind)))
+    kind, wanted = await matching(db, kinds, caller, now, kind_name, "claim", match)
+    compiled = compile(wanted)
     expires_at = after(now, checked_seconds(kind.lease_seconds if lease_seconds is None else lease_seconds))
     claim_id = ids.new("clm", now)
     tx = Transaction(now)
@@ -80,10 +83,10 @@ async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease
     """
     milliseconds = None if lease_seconds is None else round(checked_seconds(lease_seconds) * 1000)
     tx = Transaction(now)
-    fence(tx, caller, ref)
+    ref = fence(tx, caller, ref)
     renewed = tx.run(statements.RENEW, record=ref.record, epoch=ref.epoch, milliseconds=milliseconds)
     append_selected(tx, caller.subject, "record.renewed", statements.HELD, record=ref.record)
-    await db.commit(tx)
+    await commit_fenced(db, caller, now, tx, ref)
     row = renewed.one()
     return RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
 
@@ -94,19 +97,44 @@ async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef) -> 
     Raises RecordUnknown, LeaseFenced, LeaseExpired.
     """
     tx = Transaction(now)
-    fence(tx, caller, ref)
+    ref = fence(tx, caller, ref)
     append_selected(tx, caller.subject, "record.released", statements.HELD, record=ref.record)
     tx.run(statements.RELEASE, record=ref.record, epoch=ref.epoch)
-    await db.commit(tx)
+    await commit_fenced(db, caller, now, tx, ref)
 
 
-def fence(tx: Transaction, caller: Caller, ref: ClaimRef) -> None:
-    """Let the transaction commit only under this claim (clause leases.fence)."""
+def fence(tx: Transaction, caller: Caller, ref: ClaimRef) -> ClaimRef:
+    """Let the transaction commit only under this claim (clause leases.fence); the answer is the claim to name in it.
+
+    An epoch outside 1 to MAX_EPOCH is nobody's, and is named 0.
+    """
     caller.guard(tx)
-    where: dict[str, Scalar] = {"record": ref.record, "epoch": ref.epoch, "actor": caller.subject}
+    epoch = ref.epoch if 1 <= ref.epoch <= MAX_EPOCH else 0
+    where: dict[str, Scalar] = {"record": ref.record, "epoch": epoch, "actor": caller.subject}
     tx.require(statements.EXISTS, RecordUnknown(), record=ref.record)
     tx.require(statements.EPOCH_IS_MINE, LeaseFenced(), **where)
-    tx.require(statements.LEASE_IS_CURRENT, LeaseExpired(), record=ref.record, epoch=ref.epoch)
+    tx.require(statements.LEASE_IS_CURRENT, LeaseExpired(), record=ref.record, epoch=epoch)
+    return ClaimRef(ref.record, epoch)
+
+
+async def commit_fenced(db: Database, caller: Caller, now: Instant, tx: Transaction, ref: ClaimRef) -> None:
+    """Commit what `fence` guards. A record that the caller may neither claim nor read is unknown to it, not fenced."""
+    try:
+        await db.commit(tx)
+    except LeaseFenced as refusal:
+        raise await hidden(db, Kinds(), caller, now, ref, refusal) from None
+
+
+async def hidden(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, ref: ClaimRef, refusal: LeaseFenced | LeaseExpired
+) -> LeaseFenced | LeaseExpired | RecordUnknown:
+    """The refusal, or RecordUnknown in its place where it would tell of a record that is not the caller's to see."""
+    if caller.is_root or isinstance(refusal, LeaseExpired):
+        return refusal
+    found = await query.read(db, [ref.record])
+    if await visible(db, kinds, caller, now, found, "claim") or await visible(db, kinds, caller, now, found):
+        return refusal
+    return RecordUnknown()
 
 
 def checked_seconds(seconds: float) -> float:

@@ -13,8 +13,8 @@ from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import query, statements
 from moorage.records.model import Attempt, DeadLetter, Record
-from moorage.records.patterns import both, compile, parse
-from moorage.records.visibility import narrowed, visible, visible_kind
+from moorage.records.patterns import compile
+from moorage.records.visibility import matching, narrowed, visible, visible_kind
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
@@ -81,8 +81,8 @@ async def requeue_matching(
     """Requeue at most `limit` dead letters of a kind that match, oldest first, in one transaction."""
     if not 1 <= limit <= REQUEUE_BATCH:
         raise RequestInvalid(f"limit lies between 1 and {REQUEUE_BATCH}")
-    kind = await visible_kind(db, kinds, caller, now, kind_name, "operate")
-    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "operate", kind)))
+    _, wanted = await matching(db, kinds, caller, now, kind_name, "operate", match)
+    compiled = compile(wanted)
     tx = Transaction(now)
     caller.guard(tx)
     chosen = statements.CHOSEN_DEAD.replace("{where}", compiled.where)
@@ -103,8 +103,11 @@ async def _requeue(
 
 
 def _dead_letter(row: Row) -> DeadLetter:
+    entries = json.loads(row["attempts_made"])
+    released = {entry["data"]["epoch"] for entry in entries if entry["type"] == "record.released"}
     attempts = [
         Attempt(entry["data"]["attempt"], entry["data"]["epoch"], entry["data"]["owner"], entry["at"])
-        for entry in json.loads(row["attempts_made"])
+        for entry in entries
+        if entry["type"] == "record.claimed" and entry["data"]["epoch"] not in released
     ]
-    return DeadLetter(Record.of(row), attempts)
+    return DeadLetter(Record.of(row), sorted(attempts, key=lambda one: one.epoch))

@@ -7,7 +7,7 @@ from moorage.kernel.errors import FailureTag, LeaseExpired, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RETRY_SECONDS, TEXT_CHARACTERS
 from moorage.records import statements
-from moorage.records.claim import fence
+from moorage.records.claim import commit_fenced, fence
 from moorage.records.model import ClaimRef, Failure, Record
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Transaction
@@ -33,7 +33,7 @@ async def fail(
     if retry_after_seconds is not None and not 0 <= retry_after_seconds <= RETRY_SECONDS:
         raise RequestInvalid(f"retry_after_seconds lies between 0 and {RETRY_SECONDS}")
     tx = Transaction(now)
-    fence(tx, caller, ref)
+    ref = fence(tx, caller, ref)
     ended = tx.run(
         statements.FAIL,
         record=ref.record,
@@ -44,7 +44,7 @@ async def fail(
     )
     append_selected(tx, caller.subject, "record.failed", statements.ENDED_ATTEMPT, record=ref.record)
     append_selected(tx, caller.subject, "record.dead_lettered", statements.DIED_NOW, record=ref.record)
-    await db.commit(tx)
+    await commit_fenced(db, caller, now, tx, ref)
     return Record.of(ended.one())
 
 
@@ -53,15 +53,10 @@ def plan_expiry(tx: Transaction, actor: str, record: str) -> Answer:
 
     It counts as an attempt without delay; the last one is dead-lettered with a reason that names the lease.
     """
-    append_selected(tx, actor, "record.lease_expired", statements.RUNNING_OUT, record=record)
-    ended = tx.run(
-        statements.EXPIRE,
-        record=record,
-        dead_letter=False,
-        delay=0,
-        failure=canonical.dumps(
-            {"tag": FailureTag.TIMED_OUT.value, "code": LeaseExpired.__name__, "message": LeaseExpired.meaning()}
-        ),
+    failure = canonical.dumps(
+        {"tag": FailureTag.TIMED_OUT.value, "code": LeaseExpired.__name__, "message": LeaseExpired.meaning()}
     )
-    append_selected(tx, actor, "record.dead_lettered", statements.DIED_NOW, record=record)
-    return ended
+    append_selected(tx, actor, "record.lease_expired", statements.RUNNING_OUT, record=record)
+    last = statements.RUNNING_OUT_OF_ATTEMPTS
+    append_selected(tx, actor, "record.dead_lettered", last, record=record, failure=failure)
+    return tx.run(statements.EXPIRE, record=record, dead_letter=False, delay=0, failure=failure)

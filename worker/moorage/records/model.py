@@ -1,6 +1,7 @@
 """The nouns of records."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from moorage.kernel.instants import Instant
 from moorage.store.transaction import Row
 
 State = Literal["ready", "claimed", "consumed", "dead"]
+
+_LONG_INTEGER = re.compile(r"[0-9]{16}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class Record:
             id=row["id"],
             seq=row["seq"],
             kind=row["kind"],
-            body=json.loads(row["body"]),
-            metadata=json.loads(row["metadata"]),
+            body=stored_json(row["body"]),
+            metadata=stored_json(row["metadata"]),
             parents=json.loads(row["parents"]),
             state=row["state"],
             created_at=row["created_at"],
@@ -67,6 +70,19 @@ class Record:
             ended_at=row["ended_at"],
             failure=json.loads(row["failure"]) if row["failure"] else None,
         )
+
+
+def stored_json(text: str) -> Any:
+    """The value of canonical text that the house stored itself, with the types that it had when it came in.
+
+    Canonical JSON writes the double 1e20 with the digits of an integer; past 2^53 - 1 every number is a double here.
+    """
+    return json.loads(text, parse_int=_number) if _LONG_INTEGER.search(text) else json.loads(text)
+
+
+def _number(digits: str) -> int | float:
+    value = int(digits)
+    return value if abs(value) < 2**53 else float(digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +130,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One time that a record was handed out."""
+    """One time that a record was handed out and not given back unworked."""
 
     attempt: int
     epoch: int

@@ -1,8 +1,8 @@
 """Publishing records (clauses records.publish, records.idempotent, records.lineage, records.undeclared)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kind, Kinds
@@ -25,6 +25,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import (
+    ID_CHARACTERS,
     METADATA_BYTES,
     NOT_BEFORE_SECONDS,
     PUBLISH_BATCH,
@@ -37,25 +38,39 @@ from moorage.records import query, statements
 from moorage.records.model import Draft, Record
 from moorage.records.patterns import evaluate
 from moorage.records.visibility import narrowed, visible_kind
+from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Transaction
 
-_CHUNK_BYTES = 400_000
-_REPLANS = 3
+_APART_BYTES: Final = 200_000
+"""A row with more than this is stored by a statement of its own, its body in a parameter of its own."""
+
+_REPLANS: Final = 3
+
+_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ kind: sender: destination: scope:".split())
+"""How the ids of the runtime begin, and the names under which history keeps what is no record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A draft that was checked and given its id: everything that its row and its history entry need."""
+    """A draft that was checked and given its id: everything that its row and its history entry need.
+
+    `shown` is body and metadata as they will be read back.
+    """
 
     id: str
     draft: Draft
     body: str
     body_sha256: str
     metadata: str
+    shown: tuple[dict[str, Any], dict[str, Any]]
     parents: tuple[str, ...]
     available: bool
     slots: list[str | int | float | None]
+
+    def size(self) -> int:
+        """Bytes that count towards PUBLISH_BATCH_BYTES."""
+        return sum(canonical.size(text) for text in (self.body, self.metadata, *self.parents))
 
     def row(self, body: str | None) -> dict[str, Any]:
         """What the INSERT reads; the body apart when it is large."""
@@ -82,8 +97,8 @@ class Planned:
             id=self.id,
             seq=seq,
             kind=self.draft.kind,
-            body=canonical.loads(self.body.encode()),
-            metadata=canonical.loads(self.metadata.encode()),
+            body=self.shown[0],
+            metadata=self.shown[1],
             parents=sorted(self.parents),
             state="ready",
             created_at=now,
@@ -137,8 +152,8 @@ async def plan(
         _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "")
         for place, (draft, new_id) in enumerate(zip(drafts, new_ids, strict=True))
     ]
-    if sum(canonical.size(one.body) + canonical.size(one.metadata) for one in planned) > _batch_bytes(planned):
-        raise PayloadTooLarge(f"the bodies of one transaction pass {PUBLISH_BATCH_BYTES} bytes")
+    if len(planned) > 1 and sum(one.size() for one in planned) > PUBLISH_BATCH_BYTES:
+        raise PayloadTooLarge(f"the records of one transaction pass {PUBLISH_BATCH_BYTES} bytes")
     if len({one.id for one in planned}) < len(planned):
         raise RecordExists("two records of the batch have the same id")
     return Plan(planned, used.values())
@@ -163,12 +178,9 @@ def insert(tx: Transaction, actor: str, planned: Plan) -> list[Answer]:
     tx.refuse("records.id", RecordExists())
     tx.refuse("records.seq", RecordExists())
     append_many(tx, actor, [one.event() for one in planned])
-    inserted = [
-        tx.run(statements.INSERT, drafts=canonical.compact(rows), body=body, actor=actor) for rows, body in _chunks(planned)
-    ]
-    pairs = [[one.id, parent] for one in planned for parent in one.parents]
-    if pairs:
-        tx.run(statements.INSERT_PARENTS, pairs=canonical.compact(pairs))
+    inserted = [tx.run(statements.INSERT, drafts=rows, body=body, actor=actor) for rows, body in _chunks(planned)]
+    for pairs in json_arrays(canonical.compact([one.id, parent]) for one in planned for parent in one.parents):
+        tx.run(statements.INSERT_PARENTS, pairs=pairs)
     return inserted
 
 
@@ -180,24 +192,26 @@ def stored(planned: Plan, inserted: Sequence[Answer], now: Instant, creator: str
 
 def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instant, pointer: str) -> Planned:
     body, metadata = canonical.dumps(dict(draft.body)), canonical.dumps(dict(draft.metadata))
+    shown = (canonical.loads(body.encode()), canonical.loads(metadata.encode()))
     if canonical.size(body) > RECORD_BODY_BYTES:
         raise PayloadTooLarge(f"a body has at most {RECORD_BODY_BYTES} bytes; publish an artifact and its digest instead")
     if canonical.size(metadata) > METADATA_BYTES:
         raise PayloadTooLarge(f"metadata has at most {METADATA_BYTES} bytes")
     _check_wishes(draft, now, pointer)
-    if not evaluate(narrowed(caller, "publish", kind), draft.body):
-        raise Forbidden("the body is outside what the credential's grant lets it publish")
     try:
-        values = slots(dict(draft.body), kind.paths)
+        values = slots(shown[0], kind.paths)
     except BodyInvalid as error:
         located = [{**one, "pointer": f"{pointer}/body{one['pointer']}"} for one in error.errors or []]
         raise BodyInvalid(error.detail, errors=located) from None
+    if not evaluate(narrowed(caller, "publish", kind), shown[0]):
+        raise Forbidden("the body is outside what the credential's grant lets it publish")
     return Planned(
         id=draft.id if draft.id is not None else new_id,
         draft=draft,
         body=body,
         body_sha256=canonical.digest(body),
         metadata=metadata,
+        shown=shown,
         parents=tuple(dict.fromkeys(draft.parents)),
         available=draft.not_before is None or draft.not_before <= now,
         slots=values,
@@ -207,20 +221,17 @@ def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instan
 def _check_wishes(draft: Draft, now: Instant, pointer: str) -> None:
     if draft.id is not None:
         ids.check_client_id(draft.id, "a record's id")
-        if draft.id.startswith("rec_"):
-            raise IdInvalid("ids that begin with rec_ are the runtime's own")
+        if draft.id.startswith(_RESERVED):
+            raise IdInvalid(f"ids that begin with one of {', '.join(_RESERVED)} are the runtime's own")
     if len(draft.parents) > RECORD_PARENTS:
         raise RequestInvalid(f"a record has at most {RECORD_PARENTS} parents")
+    if any(len(parent) > ID_CHARACTERS for parent in draft.parents):
+        raise ParentUnknown("a parent's id is longer than any id")
     if abs(draft.priority) > RECORD_PRIORITY:
         raise RequestInvalid(f"a priority lies between -{RECORD_PRIORITY} and {RECORD_PRIORITY}")
     if draft.not_before is not None and draft.not_before > after(now, NOT_BEFORE_SECONDS):
         message = f"not_before lies at most {NOT_BEFORE_SECONDS} seconds ahead"
         raise RequestInvalid(message, errors=[{"pointer": f"{pointer}/not_before", "message": message}])
-
-
-def _batch_bytes(planned: Sequence[Planned]) -> int:
-    """One record may use the whole of RECORD_BODY_BYTES and METADATA_BYTES; several share PUBLISH_BATCH_BYTES."""
-    return RECORD_BODY_BYTES + METADATA_BYTES if len(planned) == 1 else PUBLISH_BATCH_BYTES
 
 
 async def _require_parents(
@@ -237,21 +248,17 @@ async def _require_parents(
     tx.require(statements.PARENTS_EXIST, ParentUnknown(), parents=canonical.compact(parents))
 
 
-def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[list[Mapping[str, Any]], str | None]]:
-    """Rows in statements of bounded size; a body too large to share one travels in a parameter of its own."""
-    rows: list[Mapping[str, Any]] = []
-    filled = 0
-    for one in planned:
-        if len(one.body) > _CHUNK_BYTES // 4:
-            yield [one.row(None)], one.body
-            continue
-        rows.append(one.row(one.body))
-        filled += len(one.body) + len(one.metadata)
-        if filled > _CHUNK_BYTES:
-            yield rows, None
-            rows, filled = [], 0
-    if rows:
+def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[str, str | None]]:
+    """The rows as JSON arrays of bounded size: first the small ones together, then each large one with its body apart.
+
+    What counts is the text that is bound: quotes and backslashes of a body double there.
+    """
+    texts = [(one, canonical.compact(one.row(one.body))) for one in planned]
+    large = [one for one, text in texts if canonical.size(text) > _APART_BYTES]
+    for rows in json_arrays(text for _, text in texts if canonical.size(text) <= _APART_BYTES):
         yield rows, None
+    for one in large:
+        yield canonical.compact([one.row(None)]), one.body
 
 
 async def _published_before(db: Database, key: Key | None) -> list[Record]:

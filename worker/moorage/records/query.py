@@ -12,8 +12,8 @@ from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import statements
 from moorage.records.model import Record, Relative, State
-from moorage.records.patterns import both, compile, parse
-from moorage.records.visibility import narrowed, visible, visible_kind
+from moorage.records.patterns import compile
+from moorage.records.visibility import matching, visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 
@@ -59,8 +59,8 @@ async def query(
 
     Raises KindUnknown, PatternInvalid, CursorMismatch when the cursor was made for another query.
     """
-    kind = await visible_kind(db, kinds, caller, now, kind_name, "read")
-    compiled = compile(both(parse(match, kind.paths), narrowed(caller, "read", kind)))
+    _, wanted = await matching(db, kinds, caller, now, kind_name, "read", match)
+    compiled = compile(wanted)
     filters = ["records", kind_name, match, state, order]
     start = page.after(filters, int) or [0 if order == "asc" else _LAST_SEQ]
     template = statements.MATCHING if order == "asc" else statements.MATCHING_DESCENDING
@@ -76,8 +76,9 @@ async def lineage(
 ) -> tuple[list[Relative], bool]:
     """The record's ancestors or descendants, nearest generation first, to `depth` generations (clause records.lineage).
 
-    The flag tells that LINEAGE_RECORDS cut the answer. Records that the caller may not read are left out. Raises
-    RecordUnknown for the record itself, RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
+    The flag tells that LINEAGE_RECORDS cut the walk: more may have been there. A record that is reached at several depths
+    counts as often. Records that the caller may not read are left out. Raises RecordUnknown for the record itself,
+    RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
     """
     if not 1 <= depth <= LINEAGE_DEPTH:
         raise RequestInvalid(f"depth lies between 1 and {LINEAGE_DEPTH}")
@@ -89,4 +90,4 @@ async def lineage(
     found = [Relative(row["depth"], Record.of(row)) for row in rows.rows]
     shown = {one.id for one in await visible(db, kinds, caller, now, [one.record for one in found])}
     kept = [one for one in found if one.record.id in shown]
-    return kept[:LINEAGE_RECORDS], len(found) > LINEAGE_RECORDS
+    return kept[:LINEAGE_RECORDS], any(row["walked"] > LINEAGE_RECORDS for row in rows.rows[:1])

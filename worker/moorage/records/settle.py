@@ -8,13 +8,13 @@ from typing import Any
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.revisions import KindChanged
-from moorage.history.append import Event, append
+from moorage.history.append import append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RequestInvalid, SettlementConflict
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import SETTLE_RESULTS
 from moorage.records import publish, query, statements
-from moorage.records.claim import fence
+from moorage.records.claim import fence, hidden
 from moorage.records.model import ClaimRef, Draft, Record, Settlement
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
@@ -37,7 +37,7 @@ async def settle(
     children = [_child(draft, ref.record) for draft in results]
     for attempt in range(_REPLANS):
         tx = Transaction(now)
-        fence(tx, caller, ref)
+        ref = fence(tx, caller, ref)
         planned = await publish.plan(db, kinds, caller, now, children, fresh=attempt > 0) if children else None
         receipt = {
             "record": ref.record,
@@ -46,6 +46,14 @@ async def settle(
             "results": [one.id for one in planned or []],
             "sha256": digest,
         }
+        append_selected(
+            tx,
+            caller.subject,
+            "record.settled",
+            statements.SETTLING,
+            record=ref.record,
+            results=canonical.dumps(receipt["results"]),
+        )
         consumed = tx.run(
             statements.CONSUME,
             record=ref.record,
@@ -53,16 +61,15 @@ async def settle(
             settlement_sha256=digest,
             receipt=canonical.dumps(receipt),
         )
-        append(tx, caller.subject, Event(ref.record, "record.settled", {"epoch": ref.epoch, "results": receipt["results"]}))
         inserted = publish.insert(tx, caller.subject, planned) if planned else []
         try:
             await db.commit(tx)
         except KindChanged:
             continue
-        except (LeaseFenced, LeaseExpired):
+        except (LeaseFenced, LeaseExpired) as refusal:
             replay = await _settled_before(db, caller, ref, digest)
             if replay is None:
-                raise
+                raise await hidden(db, kinds, caller, now, ref, refusal) from None
             return replay
         published = publish.stored(planned, inserted, now, caller.subject) if planned else []
         return Settlement(receipt, Record.of(consumed.one()), published)

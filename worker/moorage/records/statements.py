@@ -64,7 +64,8 @@ ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
 """
 MATCHING_DESCENDING = MATCHING.replace("r.seq > :after", "r.seq < :after").replace("ORDER BY r.seq", "ORDER BY r.seq DESC")
 
-# Walks lineage upwards or downwards, nearest generation first, each record once at its least depth.
+# Walks lineage upwards or downwards, nearest generation first, each record once at its least depth. `walked` counts the
+# steps: a record that is reached at several depths is several. The limit cuts the walk, so never a nearer generation.
 ANCESTORS = f"""
 WITH RECURSIVE reached (id, depth) AS (
     SELECT parent, 1 FROM record_parents WHERE child = :id
@@ -73,7 +74,8 @@ WITH RECURSIVE reached (id, depth) AS (
     WHERE reached.depth < :depth
     LIMIT CAST(:limit AS INTEGER)
 ), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
-SELECT nearest.depth, {RECORD_COLUMNS} FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+SELECT nearest.depth, (SELECT count(*) FROM reached) AS walked, {RECORD_COLUMNS}
+FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
 """
 DESCENDANTS = f"""
 WITH RECURSIVE reached (id, depth) AS (
@@ -83,7 +85,8 @@ WITH RECURSIVE reached (id, depth) AS (
     WHERE reached.depth < :depth
     LIMIT CAST(:limit AS INTEGER)
 ), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
-SELECT nearest.depth, {RECORD_COLUMNS} FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+SELECT nearest.depth, (SELECT count(*) FROM reached) AS walked, {RECORD_COLUMNS}
+FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
 """
 
 # --- claims ---
@@ -140,21 +143,29 @@ FROM kinds AS k WHERE k.name = records.kind
 RETURNING records.epoch, records.owner, records.expires_at, records.attempts
 """
 
-# Gives the record back unworked: the attempt is not counted.
+# Gives the record back unworked: the attempt is not counted, and the epoch is nobody's any more.
 RELEASE = """
-UPDATE records SET state = 'ready', available = 1, attempts = attempts - 1, owner = NULL, claim = NULL, expires_at = NULL
+UPDATE records SET state = 'ready', available = 1, attempts = attempts - 1, owner = NULL, claimed_by = NULL, claim = NULL,
+    expires_at = NULL
 WHERE id = :record AND epoch = :epoch AND state = 'claimed'
 RETURNING kind
 """
 
 # --- settle and fail ---
 
-# Consumes the record; its receipt is what a replay answers.
+# Consumes the record; its receipt is what a replay answers. An earlier attempt's failure is history's alone from now on.
 CONSUME = f"""
 UPDATE records SET state = 'consumed', ended_at = :now, settlement_sha256 = :settlement_sha256, receipt = :receipt,
-    owner = NULL, claim = NULL, expires_at = NULL
+    failure = NULL, owner = NULL, claim = NULL, expires_at = NULL
 WHERE id = :record AND epoch = :epoch AND state = 'claimed'
 RETURNING {RETURNED_COLUMNS}
+"""
+
+# A record that is being settled, for its history entry.
+SETTLING = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('epoch', r.epoch, 'results', json(:results)) AS data
+FROM records AS r WHERE r.id = :record AND r.state = 'claimed'
 """
 
 # The settlement that consumed a record, if this caller made it under this epoch.
@@ -201,7 +212,16 @@ SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
 FROM records AS r WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now
 """
 
-# The record, if the attempt that ended at this instant was its last.
+# An attempt whose lease runs out now and that was the last allowed one, before it is ended. It looks before the change:
+# afterwards it could not tell this death from one that happened earlier in the same millisecond.
+RUNNING_OUT_OF_ATTEMPTS = """
+SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
+    json_object('attempts', r.attempts, 'failure', json(:failure)) AS data
+FROM records AS r JOIN kinds AS k ON k.name = r.kind
+WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now AND r.attempts >= k.max_attempts
+"""
+
+# The record, if the attempt that a fenced transaction has just ended was its last.
 DIED_NOW = """
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
     json_object('attempts', r.attempts, 'failure', json(r.failure)) AS data
@@ -211,8 +231,8 @@ FROM records AS r WHERE r.id = :record AND r.state = 'dead' AND r.ended_at = :no
 # --- dead letters ---
 
 _ATTEMPTS = """
-(SELECT json_group_array(json_object('at', h.at, 'data', json(h.data))) FROM history AS h
-    WHERE h.subject = r.id AND h.type = 'record.claimed' AND h.revision >
+(SELECT json_group_array(json_object('at', h.at, 'type', h.type, 'data', json(h.data))) FROM history AS h
+    WHERE h.subject = r.id AND h.type IN ('record.claimed', 'record.released') AND h.revision >
         coalesce((SELECT max(q.revision) FROM history AS q WHERE q.subject = r.id AND q.type = 'record.requeued'), 0)
 ) AS attempts_made
 """

@@ -5,10 +5,11 @@ from typing import Any
 
 from moorage.catalog.access import ACTIONS, Action, Caller
 from moorage.catalog.kinds import Kind, Kinds
-from moorage.kernel.errors import Forbidden, KindUnknown, PatternInvalid
+from moorage.kernel.errors import Forbidden, IdInvalid, KindUnknown, PatternInvalid
+from moorage.kernel.ids import check_kind
 from moorage.kernel.instants import Instant
 from moorage.records.model import Record
-from moorage.records.patterns import EVERYTHING, Pattern, Some, evaluate, parse
+from moorage.records.patterns import EVERYTHING, Pattern, Some, both, evaluate, parse
 from moorage.store.ports import Database
 
 
@@ -29,13 +30,34 @@ async def visible_kind(
     """The kind, if the caller may do `action` on it.
 
     Raises KindUnknown when there is none or no grant of the caller reaches it, Forbidden when grants reach it but not
-    this action.
+    this action. A name that no kind can have is unknown without asking.
     """
+    try:
+        check_kind(name)
+    except IdInvalid:
+        raise KindUnknown() from None
     if not caller.may(action, name):
         if not any(caller.may(other, name) for other in ACTIONS):
             raise KindUnknown()
         raise Forbidden(f"the credential does not grant {action} on kind {name!r}")
     return await kinds.get(db, now, name, fresh=fresh)
+
+
+async def matching(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, name: str, action: Action, match: Mapping[str, Any]
+) -> tuple[Kind, Pattern]:
+    """The kind, and the pattern of what matches `match` and is the caller's to do `action` on.
+
+    A pattern that does not fit the kind as remembered is held against the kind as stored before it is refused: its paths
+    may have been declared elsewhere a moment ago. Raises as `visible_kind` does, and PatternInvalid.
+    """
+    kind = await visible_kind(db, kinds, caller, now, name, action)
+    try:
+        wished = parse(match, kind.paths)
+    except PatternInvalid:
+        kind = await kinds.get(db, now, name, fresh=True)
+        wished = parse(match, kind.paths)
+    return kind, both(wished, narrowed(caller, action, kind))
 
 
 async def visible(
