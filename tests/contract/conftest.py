@@ -24,6 +24,15 @@ def harness_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield edge.url
 
 
+@pytest.fixture
+async def d1_store(harness_url: str) -> AsyncIterator[D1Store]:
+    """A fresh store on D1 and R2, for what only the edge's adapters do."""
+    async with httpx.AsyncClient(base_url=harness_url, timeout=120) as client:
+        remote = D1Store(client)
+        await remote.reset()
+        yield remote
+
+
 @pytest.fixture(params=ADAPTERS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A fresh store on each adapter in turn."""

@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
@@ -37,7 +38,7 @@ class Harness:
 
     async def ask(self, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
         """One call. Raises the error that the adapter raised."""
-        response = await self._client.post(path, json=wanted)
+        response = await self._client.post(path, content=json.dumps(wanted))
         response.raise_for_status()
         answer: dict[str, Any] = response.json()
         return answer
@@ -143,6 +144,11 @@ class D1Store:
 
     async def damage_blob(self, sha256: str, content: bytes) -> None:
         await self.harness.ask("/blobs/damage", {"sha256": sha256, "content": base64.b64encode(content).decode()})
+
+    async def keys(self) -> list[str]:
+        """Every key of the bucket, whatever its prefix."""
+        keys: list[str] = (await self.harness.ask("/blobs/keys", {}))["keys"]
+        return keys
 
     async def reset(self) -> None:
         """Make the store fresh: what a test left is gone, what it dropped is there again."""

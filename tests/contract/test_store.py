@@ -375,9 +375,7 @@ async def test_a_value_of_the_largest_size_and_not_one_more(store: Store, letter
     [row] = await ask(store.db(), "SELECT digest FROM idempotency")
     assert hashlib.sha256(row["digest"].encode()).digest() == hashlib.sha256(largest.encode()).digest()
     with pytest.raises(StorageLimitExceeded):
-        await ask(
-            store.db(), "SELECT length(:value) AS n", value=letter * (SQL_VALUE_BYTES // len(letter.encode()) + 1)
-        )
+        await ask(store.db(), "SELECT length(:value) AS n", value=letter * (SQL_VALUE_BYTES // len(letter.encode()) + 1))
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**64])

@@ -1,6 +1,6 @@
 """The harness Worker: a transaction arrives as data, runs through the real adapter, and its outcome leaves as data.
 
-POST /database/{read,commit,initialize}, /sql, /blobs/{put,get,size,delete,list,damage}. An error of the adapter is
+POST /database/{read,commit,initialize}, /sql, /blobs/{put,get,size,delete,list,damage,keys}. An error of the adapter is
 answered with its code and detail; a conflict with the number of its precondition or the name of its uniqueness.
 """
 
@@ -58,8 +58,10 @@ class Default(WorkerEntrypoint):
     async def _other(self, room: str, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
         if room == "sql":
             return {"results": await self._sql(wanted["statements"])}
+        bucket = raw(self.env.BLOBS, "BLOBS")
+        if verb == "keys":
+            return {"keys": [found.key for found in (await bucket.list()).objects]}
         if verb == "damage":
-            bucket = raw(self.env.BLOBS, "BLOBS")
             await bucket.put(BLOB_PREFIX + wanted["sha256"], to_js(base64.b64decode(wanted["content"])))
             return {}
         return await _blobs(R2Blobs(self.env.BLOBS), verb, wanted)

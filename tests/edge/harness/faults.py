@@ -16,22 +16,22 @@ class FaultyBinding:
     """
 
     def __init__(self, binding: Any, kind: str | None, times: int, seconds: float) -> None:
-        self._binding = getattr(binding, "_binding", binding)
+        self._behind = getattr(binding, "_binding", binding)
         self._kind = kind
         self._left = times if kind else 0
         self._seconds = seconds
         self.batches = 0
 
     def prepare(self, sql: str) -> Any:
-        return self._binding.prepare(sql)
+        return self._behind.prepare(sql)
 
     async def batch(self, statements: Any) -> Any:
         self.batches += 1
         if self._left <= 0:
-            return await self._binding.batch(statements)
+            return await self._behind.batch(statements)
         self._left -= 1
         if self._kind == "hang":
             await asyncio.sleep(self._seconds)
         elif self._kind == "lose_answer":
-            await self._binding.batch(statements)
+            await self._behind.batch(statements)
         return await js.Promise.reject(js.Error.new(LOST))

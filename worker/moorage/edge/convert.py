@@ -34,8 +34,8 @@ def absent(value: Any) -> bool:
 
 
 def bound(values: Iterable[Scalar]) -> list[Any]:
-    """Parameters as the database's `bind` takes them."""
-    return [jsnull if value is None else value for value in values]
+    """Parameters as the database's `bind` takes them: doubles, since a large int would cross as a BigInt."""
+    return [jsnull if value is None else float(value) if isinstance(value, int) else value for value in values]
 
 
 def array(items: Iterable[Any]) -> Any:
