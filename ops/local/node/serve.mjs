@@ -14,7 +14,16 @@ const pyodideVersion = JSON.parse(readFileSync(`${PYODIDE}/package.json`, "utf8"
 const bundle = new Bundle(plan.bundle, plan.bytecodeFolder, pyodideVersion);
 
 const tell = (event) => process.stdout.write(`${JSON.stringify(event)}\n`);
-const show = (line) => process.stderr.write(`${line}\n`);
+const show = (text) => process.stderr.write(`${text}\n`);
+
+// What Pyodide says of its own death, but for the Python stack, which is kept.
+const NOISE = /^\s+at .*(wasm:|pyodide\.asm\.mjs)|pyodide_fatal_error|^}$|^Pyodide has suffered|^The cause of the fatal|^Aborted\(|^  File "\/session\/edge\//;
+
+/** Shows what the Worker wrote, a traceback as Python prints it, with paths as in the bundle. */
+function showWorker({ message }) {
+  const lines = message.split("\n").filter((line) => !NOISE.test(line));
+  if (lines.length > 0) show(lines.join("\n").replaceAll("/session/metadata/", ""));
+}
 
 class QuietLog extends Log {
   constructor() {
@@ -36,7 +45,7 @@ async function hostService(request) {
     const event = await request.json();
     tell(event);
     if (event.event === "boot" || event.event === "boot-failed") settleStart(event);
-    if (event.event === "interpreter-died") show(`moorage: ${event.message}; the next request starts a new interpreter`);
+    if (event.event === "interpreter-died") show(`moorage: the Python interpreter died (${event.message}); the next request starts a new one`);
   }
   return new Response(null, { status: 204 });
 }
@@ -73,7 +82,7 @@ process.on("SIGINT", () => {}); // the Python side got it too, and says when to 
 try {
   bundle.writePack(`${plan.runFolder}/bundle.pack`);
   miniflare = new Miniflare({
-    ...shared(new QuietLog(), ({ message }) => show(message)),
+    ...shared(new QuietLog(), showWorker),
     port: plan.port,
     resourcePersistencePath: plan.state,
     unsafeHandleRuntimeRestart: () => {

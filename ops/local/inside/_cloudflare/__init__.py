@@ -1,1 +1,1 @@
-"""Stands in for the package that the platform puts in front of a Worker; workers-runtime-sdk patches modules through it."""
+"""Stands in for the platform's own package, through which workers-runtime-sdk patches other packages."""

@@ -8,16 +8,19 @@ from typing import Any
 from pyodide.ffi import JsProxy
 
 _DEPTH = 5
-_PLATFORM = {"js", "_edge_host", "_pyodide_entrypoint_helper", "_cloudflare_compat_flags", "_edge", "_cloudflare"}
+_PLATFORM = {
+    "_cloudflare", "_cloudflare_compat_flags", "_edge", "_edge_host", "_pyodide", "_pyodide_entrypoint_helper", "js",
+    "pyodide",
+}  # fmt: skip
 
 
 def where(is_leftover: Any) -> str:
     """The module and attribute that keep an object of which `is_leftover` is true, as `module.attribute`."""
     seen: set[int] = set()
     for name, module in sorted(sys.modules.items(), key=_own_modules_first):
-        if not isinstance(module, ModuleType) or name.split(".")[0] in _PLATFORM | {"pyodide", "_pyodide"}:
+        if name.split(".")[0] in _PLATFORM:
             continue
-        for attribute, value in list(vars(module).items()):
+        for attribute, value in _attributes(module).items():
             found = _search(value, is_leftover, seen, _DEPTH)
             if found is not None:
                 kind = getattr(getattr(found, "constructor", None), "name", None) or "object"
