@@ -97,10 +97,12 @@ def _fill(batch: Batch, answer: dict[str, Any]) -> None:
 
 
 class RemoteBlobs:
-    """The Blobs port, answered by `edge.r2.R2Blobs` in workerd."""
+    """The Blobs port, answered by `edge.r2.R2Blobs` in workerd. `requests` counts what reached the bucket."""
 
-    def __init__(self, harness: Harness) -> None:
+    def __init__(self, harness: Harness, fault: Fault | None = None) -> None:
         self._harness = harness
+        self._fault = fault
+        self.requests = 0
 
     async def put(self, content: bytes) -> str:
         answer = await self._ask("put", {"content": base64.b64encode(content).decode()})
@@ -122,7 +124,9 @@ class RemoteBlobs:
             yield digest
 
     async def _ask(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._harness.ask(f"/blobs/{verb}", wanted)
+        fault = {"fault": asdict(self._fault)} if self._fault else {}
+        answer = await self._harness.ask(f"/blobs/{verb}", wanted | fault)
+        self.requests += answer["requests"]
         raised(answer)
         return answer
 

@@ -1,13 +1,18 @@
 """The transport rule of the real D1 adapter, met with the platform's own errors inside workerd."""
 
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
 from moorage.kernel.errors import LeaseFenced, StorageBindingUnavailable, StorageCapabilityMissing
 from moorage.kernel.instants import Instant
+from moorage.store.ports import BlobRange
 from moorage.store.transaction import Reading, Transaction
 from moorage.store.transport import PATIENCE, Patience
 from tests.contract.adapters import dump, schema_statements
-from tests.contract.remote import D1Store, Fault
+from tests.contract.remote import D1Store, Fault, RemoteBlobs
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("store.transport")]
 
@@ -114,3 +119,46 @@ async def test_the_cost_is_what_the_database_itself_counted(d1_store: D1Store) -
     assert db.cost.milliseconds >= 0
     await db.read(question())
     assert (db.cost.trips, db.cost.rows_read) == (2, 1)
+
+
+CONTENT = b"content"
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+BLOB_REQUESTS: dict[str, Callable[[RemoteBlobs], Awaitable[Any]]] = {
+    "get": lambda blobs: blobs.get(SHA256),
+    "part": lambda blobs: blobs.get(SHA256, BlobRange(1, 2)),
+    "size": lambda blobs: blobs.size(SHA256),
+    "put": lambda blobs: blobs.put(CONTENT),
+    "delete": lambda blobs: blobs.delete(SHA256),
+}
+
+
+@pytest.mark.parametrize("kind", LOST)
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("request_name", BLOB_REQUESTS)
+async def test_a_blob_request_without_an_answer_is_sent_again(
+    d1_store: D1Store, request_name: str, kind: str, times: int
+) -> None:
+    await d1_store.blobs.put(CONTENT)
+    plain, faulty = RemoteBlobs(d1_store.harness), RemoteBlobs(d1_store.harness, Fault(kind, times))
+    answer = await BLOB_REQUESTS[request_name](faulty)
+    if request_name == "delete":
+        assert await d1_store.keys() == []
+    else:
+        assert await BLOB_REQUESTS[request_name](plain) == answer
+        assert faulty.requests == plain.requests + times
+
+
+@pytest.mark.clause("blobs.write")
+async def test_a_put_whose_answer_was_lost_is_one_object(d1_store: D1Store) -> None:
+    blobs = RemoteBlobs(d1_store.harness, Fault("lose_answer", times=2))
+    assert await blobs.put(CONTENT) == SHA256
+    assert await d1_store.keys() == [f"blobs/{SHA256}"]
+    assert await d1_store.blobs.get(SHA256) == CONTENT
+
+
+@pytest.mark.parametrize("kind", LOST)
+async def test_a_blob_request_is_given_up_after_three_attempts(d1_store: D1Store, kind: str) -> None:
+    blobs = RemoteBlobs(d1_store.harness, Fault(kind, times=99))
+    with pytest.raises(StorageBindingUnavailable, match="Network connection lost"):
+        await blobs.get(SHA256)
+    assert blobs.requests == 3

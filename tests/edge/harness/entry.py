@@ -9,7 +9,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from faults import FaultyBinding
+from faults import FaultyBinding, FaultyBucket
 from pyodide.ffi import to_js
 from workers import Response, WorkerEntrypoint
 
@@ -42,7 +42,7 @@ class Default(WorkerEntrypoint):
             room, _, verb = path.strip("/").partition("/")
             answer = await self._database(verb, wanted) if room == "database" else await self._other(room, verb, wanted)
         except MoorageError as error:
-            answer = {"error": {"code": error.code, "detail": error.detail, "members": dict(error.members)}}
+            answer = _refusal(error)
         return Response(json.dumps(answer), headers={"content-type": "application/json"})
 
     async def _database(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -64,12 +64,22 @@ class Default(WorkerEntrypoint):
         if verb == "damage":
             await bucket.put(BLOB_PREFIX + wanted["sha256"], to_js(base64.b64decode(wanted["content"])))
             return {}
-        return await _blobs(R2Blobs(self.env.BLOBS), verb, wanted)
+        fault = wanted.get("fault") or {}
+        faulty = FaultyBucket(bucket, fault.get("kind"), fault.get("times", 1))
+        try:
+            answer = await _blobs(R2Blobs(faulty), verb, wanted)
+        except MoorageError as error:
+            answer = _refusal(error)
+        return answer | {"requests": faulty.requests}
 
     async def _sql(self, statements: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         database = raw(self.env.DB, "DB")
         prepared = [database.prepare(item["sql"]).bind(*bound(item["values"])) for item in statements]
         return [result["results"] for result in plain(await database.batch(array(prepared)))]
+
+
+def _refusal(error: MoorageError) -> dict[str, Any]:
+    return {"error": {"code": error.code, "detail": error.detail, "members": dict(error.members)}}
 
 
 async def _run(db: D1Database, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +98,7 @@ async def _run(db: D1Database, verb: str, wanted: dict[str, Any]) -> dict[str, A
     except Foreseen as broken:
         return {"foreseen": broken.name}
     except MoorageError as error:
-        return {"error": {"code": error.code, "detail": error.detail, "members": dict(error.members)}}
+        return _refusal(error)
     return {"answers": [[statement.answer.rows, statement.answer.changes] for statement in batch]}
 
 

@@ -1,6 +1,7 @@
-"""A D1 binding that fails on command, so that the real adapter's transport rule meets real platform errors."""
+"""Bindings that fail on command, so that the real adapters' transport rule meets real platform errors."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import js
@@ -35,3 +36,37 @@ class FaultyBinding:
         elif self._kind == "lose_answer":
             await self._behind.batch(statements)
         return await js.Promise.reject(js.Error.new(LOST))
+
+
+class FaultyBucket:
+    """An R2 binding that loses the first `times` requests, before they are sent or after, and counts them all."""
+
+    def __init__(self, bucket: Any, kind: str | None, times: int) -> None:
+        self._bucket = bucket
+        self._kind = kind
+        self._left = times if kind else 0
+        self.requests = 0
+
+    async def head(self, key: str) -> Any:
+        return await self._meet(lambda: self._bucket.head(key))
+
+    async def get(self, key: str, *options: Any) -> Any:
+        return await self._meet(lambda: self._bucket.get(key, *options))
+
+    async def put(self, key: str, content: Any, options: Any) -> Any:
+        return await self._meet(lambda: self._bucket.put(key, content, options))
+
+    async def delete(self, key: str) -> Any:
+        return await self._meet(lambda: self._bucket.delete(key))
+
+    async def list(self, options: Any) -> Any:
+        return await self._meet(lambda: self._bucket.list(options))
+
+    async def _meet(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        self.requests += 1
+        if self._left <= 0:
+            return await send()
+        self._left -= 1
+        if self._kind == "lose_answer":
+            await send()
+        return await js.Promise.reject(js.Error.new("Network connection lost."))
