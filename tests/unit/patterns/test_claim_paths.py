@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - the statements under test
 """A claim reads the right index, the same answer comes by every path, and a selective pattern costs few rows."""
 
 import random

@@ -15,36 +15,6 @@ from tests.unit.patterns.conftest import Shelf
 
 MakeShelf = Callable[..., Shelf]
 
-ODD_BODY: dict[str, Any] = {
-    "k": "v1",
-    "a'b": 1,
-    'a"b': 2,
-    "a.b": 3,
-    "a": {"b": 4},
-    "x]": 5,
-    "$": 6,
-    "": 7,
-    "0": 8,
-    "*": 9,
-    "#": 10,
-    "é": 11,
-    "a\\b": 12,
-}
-ODD_PATHS: dict[str, Any] = {
-    "k": "v1",
-    "a'b": 1,
-    'a"b': 2,
-    r"a\.b": 3,
-    "a.b": 4,
-    "x]": 5,
-    "$": 6,
-    "": 7,
-    "0": 8,
-    "*": 9,
-    "#": 10,
-    "é": 11,
-    r"a\\b": 12,
-}
 HOSTILE = [
     "k') OR 1=1 --",
     'k"); DROP TABLE records; --',
@@ -61,21 +31,10 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.clause("records.pattern-safe")
-def test_each_odd_key_matches_its_own_value_and_nothing_else(shelf: MakeShelf) -> None:
-    found = shelf(dict.fromkeys(ODD_PATHS, "any"), [ODD_BODY, *[{"k": "v2"}] * 5])
-    for path, value in ODD_PATHS.items():
-        assert found.matching({path: value}) == {0}
-        for other in ODD_PATHS.values():
-            if other != value:
-                assert found.matching({path: other}) == set()
-    assert found.matching({"k": "v%"}) == found.matching({"k": "v_"}) == set()
-
-
 @pytest.mark.clause("records.pattern-safe", "records.pattern")
 @pytest.mark.parametrize("path", [*HOSTILE, "k" * 10_000, ".".join("k" * 200)])
 def test_an_undeclared_path_is_refused_however_it_is_written(shelf: MakeShelf, path: str) -> None:
-    found = shelf({"k": "any"}, [ODD_BODY])
+    found = shelf({"k": "any"}, [{"k": "v1"}])
     with pytest.raises(PatternInvalid) as raised:
         found.parse({path: 1})
     assert len(raised.value.detail) < 700
@@ -114,7 +73,8 @@ def test_the_statement_holds_nothing_of_the_pattern_but_its_shape(shelf: MakeShe
 @pytest.mark.clause("records.pattern-safe")
 def test_the_parameter_has_the_given_name_and_is_bound_only_when_the_text_names_it(shelf: MakeShelf) -> None:
     found = shelf({"a": "any"})
-    for match in ({}, {"a": 1}, {"a": {"$exists": True}}, {"a": {"$lt": None}}, {"$or": []}, {"a": {"$in": []}}):
+    shapes: list[Any] = [{}, {"a": 1}, {"a": {"$exists": True}}, {"a": {"$lt": None}}, {"$or": []}, {"a": {"$in": []}}]
+    for match in shapes:
         compiled = patterns.compile(found.parse(match), prefix="grant")
         assert set(re.findall(r":(\w+)", compiled.where)) == compiled.parameters.keys() <= {"grant"}
 

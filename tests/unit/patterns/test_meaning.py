@@ -1,4 +1,4 @@
-"""What each operator matches: null, missing, complements, and types that never coerce."""
+"""What each operator matches, by type, and what is refused. The handed cases are in tests/cases/test_patterns.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,79 +10,6 @@ from tests.unit.patterns.conftest import Shelf
 
 MakeShelf = Callable[..., Shelf]
 pytestmark = pytest.mark.clause("records.pattern", "records.pattern-one-meaning")
-
-NULLISH: list[Any] = [{"a": 1}, {"a": None}, {}, {"a": []}, {"a": [None]}, {"a": 0}, {"a": ""}, {"a": False}, {"a": {}}]
-ONE, NULL, MISSING, EMPTY, NULL_INSIDE, ZERO, BLANK, FALSE, OBJECT = range(9)
-ALL = set(range(9))
-
-C10: list[tuple[dict[str, Any], set[int]]] = [
-    ({"a": {"$exists": True}}, ALL - {MISSING}),
-    ({"a": {"$exists": False}}, {MISSING}),
-    ({"a": None}, {NULL}),
-    ({"a": {"$eq": None}}, {NULL}),
-    ({"a": {"$ne": None}}, ALL - {NULL}),
-    ({"a": {"$ne": 1}}, ALL - {ONE}),
-    ({"a": {"$in": [1]}}, {ONE}),
-    ({"a": {"$in": [None]}}, {NULL}),
-    ({"a": {"$in": [1, 1, 0]}}, {ONE, ZERO}),
-    ({"a": {"$nin": [1, None]}}, ALL - {ONE, NULL}),
-    ({"a": {"$in": []}}, set()),
-    ({"a": {"$nin": []}}, ALL),
-    ({"a": {"$lt": 5}}, {ONE, ZERO}),
-    ({"a": {"$not": {"$lt": 5}}}, ALL - {ONE, ZERO}),
-    ({"a": {"$gt": -1}}, {ONE, ZERO}),
-    ({"a": {"$gte": ""}}, {BLANK}),
-    ({"a": {"$lte": None}}, set()),
-    ({"a": {"$gte": 0, "$lt": 1}}, {ZERO}),
-    ({"$and": []}, ALL),
-    ({"$or": []}, set()),
-    ({"$nor": []}, ALL),
-    ({"$not": {}}, set()),
-    ({}, ALL),
-    ({"a": {"$any": [None]}}, {NULL_INSIDE}),
-    ({"a": {"$any": []}}, set()),
-    ({"a": {"$all": []}}, {EMPTY, NULL_INSIDE}),
-    ({"a": {"$all": [None, None]}}, {NULL_INSIDE}),
-    ({"a": {"$size": 0}}, {EMPTY}),
-    ({"a": {"$size": 1.0}}, {NULL_INSIDE}),
-    ({"a": []}, {EMPTY}),
-    ({"a": [None]}, {NULL_INSIDE}),
-    ({"a": {}}, {OBJECT}),
-    ({"a": {"$eq": {}}}, {OBJECT}),
-    ({"$or": [{"a": 1}, {"a": {"$exists": False}}]}, {ONE, MISSING}),
-    ({"a": {"$in": [1, 0, ""]}, "$nor": [{"a": 0}]}, {ONE, BLANK}),
-]
-
-
-@pytest.mark.parametrize(("match", "expected"), C10)
-def test_null_missing_and_complements(shelf: MakeShelf, match: dict[str, Any], expected: set[int]) -> None:
-    found = shelf({"a": "any"}, NULLISH)
-    assert found.matching(match) == expected
-    assert found.matching({"$not": match}) == ALL - expected
-    assert found.matching({"$nor": [match]}) == ALL - expected
-
-
-BOOLEANS: list[Any] = [{"on": value} for value in (True, 1, "true", "1", 1.0, False, 0, None, [True])]
-
-C11: list[tuple[Any, set[int]]] = [
-    (True, {1}),
-    (1, {2, 5}),
-    ("1", {4}),
-    ("true", {3}),
-    (False, {6}),
-    (0, {7}),
-    ({"$in": [True, "1"]}, {1, 4}),
-    ({"$gt": 0}, {2, 5}),
-    ({"$gte": "1"}, {3, 4}),
-    ({"$ne": True}, {2, 3, 4, 5, 6, 7, 8, 9}),
-    ({"$any": [True]}, {9}),
-    ({"$any": [1]}, set()),
-]
-
-
-@pytest.mark.parametrize(("operation", "expected"), C11)
-def test_types_never_coerce(shelf: MakeShelf, operation: Any, expected: set[int]) -> None:
-    assert shelf({"on": "any"}, BOOLEANS).matching({"on": operation}) == {number - 1 for number in expected}
 
 
 def test_instants_compare_as_instants_whatever_their_offset_and_fraction(shelf: MakeShelf) -> None:

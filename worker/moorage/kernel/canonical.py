@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pydantic_core
@@ -20,6 +20,7 @@ from moorage.kernel.limits import JSON_DEPTH
 type_names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
 
 _EXACT = 2**53 - 1
+_DOUBLE_DIGITS = 17
 _LONG_NUMBER_CHARACTERS = 400
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -28,8 +29,9 @@ def loads(raw: bytes) -> Any:
     """Parse one JSON text in UTF-8.
 
     Integers up to 2^53 - 1 are `int`, every other number is `float`. Raises JsonInvalid when the bytes are not UTF-8 or
-    not JSON, when an object has a key twice, a string holds a lone surrogate, a number cannot be kept exactly (a decimal
-    that a double would round: 9007199254740993, 1e400), or the nesting passes JSON_DEPTH.
+    not JSON, when an object has a key twice, a string holds a lone surrogate, a number cannot be kept (a decimal that a
+    double would round: 9007199254740993, 1e400), or the nesting passes JSON_DEPTH. A number too small for a double
+    (1e-400) is 0, and so is -0.
     """
     try:
         text = raw.decode("utf-8")
@@ -121,9 +123,23 @@ def _number(literal: str) -> int | float:
         raise JsonInvalid(f"the number {literal[:40]} is out of range")
     if value == 0:
         return 0
-    if Decimal(repr(value)) != Decimal(literal) and abs(value) >= _EXACT:
+    if not _is_kept(Decimal(literal), value):
         raise JsonInvalid(f"the number {literal[:40]} cannot be kept exactly; send it as a string")
     return int(value) if value.is_integer() and abs(value) <= _EXACT else value
+
+
+def _is_kept(written: Decimal, value: float) -> bool:
+    """Whether a double stands for the decimal that was written.
+
+    It does when the decimal is its shortest form, the one that `dumps` writes. A fraction may also be written with more
+    digits than that, as printers of 16 or 17 digits do, if those are the double's own digits: 0.10000000000000001.
+    """
+    if written == Decimal(repr(value)):
+        return True
+    digits = len(written.as_tuple().digits)
+    if value.is_integer() or digits > _DOUBLE_DIGITS:
+        return False
+    return Context(prec=digits).create_decimal_from_float(value) == written
 
 
 def _constant(literal: str) -> Any:
