@@ -1,0 +1,73 @@
+"""`moorage bench`: what each operation costs, counted by D1 itself, beside the budget that it must keep."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from ops.bench import report
+from ops.bench.baseline import Baseline
+from ops.bench.budget import Measured
+from ops.bench.load import load_ready_records
+from ops.bench.operations import OPERATIONS, SCALED, Bench
+from ops.bundle import build_bundle
+from ops.failure import CommandFailed
+from ops.local.edge import EdgeConfig, LocalEdge
+from ops.setup import paths
+
+
+def command(
+    scale: Annotated[int, typer.Option(help="Load this many ready records first; 0 measures a small store.", min=0)] = 0,
+    repeat: Annotated[int, typer.Option(help="How often each operation is measured.", min=1, max=1000)] = 30,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Measure every operation on the local edge; exit 1 when one costs more than its budget."""
+    with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
+        results = _run(Path(folder), scale, repeat, quiet=as_json)
+    if as_json:
+        print(json.dumps(report.as_json(results), indent=2))
+    else:
+        report.show(results)
+    broken = [one.operation.name for one in results.measured if not one.within_budget]
+    if broken:
+        raise CommandFailed(f"over budget: {', '.join(broken)}")
+    uneven = results.uneven()
+    if uneven:
+        raise CommandFailed(f"the cost grows with the backlog: {', '.join(uneven)}")
+
+
+def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Results:
+    say = report.silent if quiet else report.progress
+    bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
+    config = EdgeConfig(folder / "state", bundle.path, paths.ROOT / "wrangler.toml")
+    say("starting the edge and the baseline")
+    with Baseline(folder / "baseline") as baseline:
+        bare = baseline.milliseconds(repeat)
+        with _bench(config) as (edge, bench):
+            boot = edge.boot_ms["total"]
+            say("measuring each operation")
+            measured = [bench.measure(operation, repeat) for operation in OPERATIONS]
+            small = [bench.measure(operation, repeat) for operation in SCALED]
+        large: list[Measured] = []
+        if scale:
+            say(f"loading {scale:,} ready records")
+            seconds = load_ready_records(edge.d1_path(), scale)
+            say(f"loaded in {seconds:.0f} s; measuring again")
+            with _bench(config) as (_, bench):
+                large = [bench.measure(operation, repeat) for operation in SCALED]
+    return report.Results(measured, small, large, scale, bare, boot)
+
+
+@contextmanager
+def _bench(config: EdgeConfig) -> Iterator[tuple[LocalEdge, Bench]]:
+    with LocalEdge(config) as edge:
+        headers = {"Authorization": f"Bearer {edge.root_token}"}
+        with httpx.Client(base_url=edge.url, headers=headers, timeout=60) as client:
+            bench = Bench(client)
+            bench.prepare()
+            yield edge, bench
