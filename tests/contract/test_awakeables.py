@@ -50,8 +50,7 @@ async def a_credential(store: Store, subject: str, *actions: Action) -> Caller:
     """A stored credential, as admission would have found it."""
     identity = f"crd_{subject}_{len(actions)}"
     await store.sql(
-        "INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by) "
-        "VALUES (?, ?, ?, '[]', 0, '')",
+        "INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by) VALUES (?, ?, ?, '[]', 0, '')",
         identity,
         f"sha-{identity}",
         subject,
@@ -227,6 +226,7 @@ async def test_resolving_takes_one_round_trip_whatever_the_outcome(store: Store)
         except AwakeableAlreadyResolved:
             assert payload is OTHER
         assert db.cost.trips == 1
+        assert db.cost.rows_read <= 20
 
 
 @pytest.mark.clause("awake.unknown")

@@ -86,6 +86,17 @@ async def test_due_items_of_all_classes_fire_in_the_order_of_their_instants(stor
 
 
 @pytest.mark.clause("timers.alarm")
+async def test_the_order_holds_where_one_class_has_more_due_than_a_batch(store: Store) -> None:
+    log: Log = []
+    a, b = Bells("a", log), Bells("b", log)
+    for number in range(DRAIN_BATCH + 10):
+        await a.hang(store.db(), f"a{number}", NOW + 2 * number)
+    await b.hang(store.db(), "b", NOW + 2 * DRAIN_BATCH + 1)
+    await drain(store.db, Instant(NOW + 10_000), [a, b])
+    assert [item for _, item, _ in log[DRAIN_BATCH : DRAIN_BATCH + 3]] == ["a100", "b", "a101"]
+
+
+@pytest.mark.clause("timers.alarm")
 async def test_nothing_fires_early_and_the_alarm_is_armed_for_the_earliest(store: Store) -> None:
     log: Log = []
     a, b = Bells("a", log), Bells("b", log)

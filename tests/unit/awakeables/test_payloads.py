@@ -128,7 +128,7 @@ def test_every_form_reads_back(pairs: list[tuple[str, str]]) -> None:
 
 @given(st.sampled_from(sorted(CHARSETS)), st.text(st.characters(codec="ascii"), min_size=1))
 def test_text_reads_back_in_every_charset(charset: str, text: str) -> None:
-    if charset in ("shift_jis", "euc_kr", "big5", "euc_jp"):
+    if charset == "shift_jis":  # which has a yen sign and an overline in these two places
         text = text.replace("\\", "/").replace("~", "-")
     assert value(f"text/plain; charset={charset}", text.encode(charset)) == text
 
