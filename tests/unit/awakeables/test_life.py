@@ -143,9 +143,7 @@ class Life(RuleBasedStateMachine):
         end = Instant(self.now + milliseconds)
         self.run(advance(self.db, self.now, end, WORKS))
         self.now = end
-        stored = self.connection.execute(
-            "SELECT count(*) FROM awakeables WHERE state = 'pending' AND deadline <= ?", [end]
-        )
+        stored = self.connection.execute("SELECT count(*) FROM awakeables WHERE state = 'pending' AND deadline <= ?", [end])
         assert stored.fetchone()[0] == 0
 
     @invariant()

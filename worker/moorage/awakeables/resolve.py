@@ -97,9 +97,7 @@ async def _end(
         caller=caller.subject,
         **where,
     )
-    append_selected(
-        tx, caller.subject, f"awakeable.{state}", statements.CHANGED, data=canonical.dumps(data or {}), **where
-    )
+    append_selected(tx, caller.subject, f"awakeable.{state}", statements.CHANGED, data=canonical.dumps(data or {}), **where)
     answer = tx.run(statements.ANSWER, caller=caller.subject, **where)
     await db.commit(tx)
     return answer.one(AwakeableUnknown())

@@ -57,9 +57,7 @@ class Drained:
     cost: Cost = field(default_factory=Cost)
 
 
-async def drain(
-    new_db: Callable[[], Database], now: Instant, works: Sequence[DueWork], budget: int = BUDGET
-) -> Drained:
+async def drain(new_db: Callable[[], Database], now: Instant, works: Sequence[DueWork], budget: int = BUDGET) -> Drained:
     """Fire what is due at `now`, at most `budget` items, and say when to come back.
 
     Items of all classes fire in the order of their due instants, those of an earlier class first at equal instants. An
