@@ -54,7 +54,7 @@ WHERE token_sha256 = :token_sha256 AND (subject IS NULL OR subject = :caller OR 
 PAGE = f"""
 SELECT * FROM ({_SEEN}, NULL AS payload FROM awakeables WHERE id > :after)
 WHERE :state IS NULL OR state = :state ORDER BY id LIMIT CAST(:limit AS INTEGER)
-"""  # noqa: S608  constants
+"""
 
 # The deadline that passes first, unless the Clock has it set aside.
 EARLIEST_DEADLINE = """
