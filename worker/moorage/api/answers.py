@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.pages import Page
@@ -12,7 +12,7 @@ from moorage.kernel.pages import Page
 T = TypeVar("T")
 
 
-class Answer(Response):
+class Answer(JSONResponse):
     """A JSON answer. `content` holds JSON values only; what is stored exactly leaves exactly."""
 
     media_type = "application/json"

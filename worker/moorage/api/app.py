@@ -19,7 +19,7 @@ from moorage.api.requests import EXCHANGE, ROUTE, Exchange
 from moorage.api.routes import routes, testing_routes
 from moorage.api.routing import Route
 from moorage.kernel import ids
-from moorage.kernel.errors import IdInvalid, MoorageError, RouteUnknown
+from moorage.kernel.errors import MoorageError, RouteUnknown
 
 PORTS = "moorage.ports"
 """Scope key under which the edge passes the Ports of one request."""
@@ -40,6 +40,11 @@ class Application:
         self._ports = ports
         self._usual = Surface(routes())
         self._testing = Surface([*routes(), *testing_routes()])
+
+    @property
+    def document(self) -> Document:
+        """The document of the routes that every deployment has."""
+        return self._usual.document
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -71,7 +76,7 @@ def build_app(ports: Ports | None = None) -> Application:
 def _without_route(method: str, headers: Headers, found: Found[Route], exchange: Exchange) -> Response | None:
     """The answer to a preflight, or None when a route answers. Raises RouteUnknown and MethodNotAllowed."""
     if not found.places:
-        raise RouteUnknown()
+        raise RouteUnknown
     methods = found.methods
     if method == "OPTIONS":
         response = Response(status_code=204, headers={"allow": cors.allow(methods)})

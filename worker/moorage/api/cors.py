@@ -6,8 +6,9 @@ Credentials travel in the Authorization header, so cookies are never asked for a
 import re
 from collections.abc import Collection
 
-from moorage.kernel.errors import MethodNotAllowed
 from starlette.datastructures import Headers
+
+from moorage.kernel.errors import MethodNotAllowed
 
 _TOKENS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 _HEADER_CHARACTERS = 1000

@@ -1,7 +1,7 @@
 """Which route a path names.
 
-The path is taken as it was sent, split at its slashes, and each segment is decoded exactly once. So a `%2F` never ends a
-segment, an id never reaches another route, and every id that the product accepts can stand in a path (clause
+The path is taken as it was sent, split at its slashes, and each segment is decoded exactly once. So a `%2F` never ends
+a segment, an id never reaches another route, and every id that the product accepts can stand in a path (clause
 edge.cors-head).
 """
 

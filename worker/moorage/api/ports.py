@@ -55,7 +55,8 @@ class SchemaGate:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """`database` gives a fresh Database for each request; `secret` gives the binding of a name; `ticks` are milliseconds on any steady scale."""
+    """`database` gives a fresh Database for each request, `secret` the binding of a name; `ticks` are milliseconds on any
+    steady scale."""
 
     database: Callable[[], Database]
     blobs: Blobs | None

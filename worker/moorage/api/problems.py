@@ -35,6 +35,10 @@ def answer(error: MoorageError, request_id: str) -> Problem:
     """The error as a response."""
     body = error.problem()
     headers: dict[str, str] = {}
+    if error.errors is not None:
+        # A pointer repeats names that the client sent; a token put there by mistake must not come back.
+        body["detail"] = redact(error.detail, ())
+        body["errors"] = [{**one, "pointer": redact(one["pointer"], ())} for one in error.errors]
     if isinstance(error, _INTERNAL_DETAIL):
         body["detail"] = error.meaning()
         body["request_id"] = request_id
@@ -65,7 +69,7 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 
 def invalid(errors: Sequence[Any]) -> RequestInvalid:
-    """pydantic's findings as RequestInvalid: `pointer` is a JSON pointer into the body, or begins with /query or /path."""
+    """pydantic's findings as RequestInvalid. `pointer` is a JSON pointer into the body, or begins with /query."""
     found = [{"pointer": _pointer(error["loc"]), "message": _message(error)} for error in errors[:_ERRORS_SHOWN]]
     first = found[0]
     where = first["pointer"] or "the body"

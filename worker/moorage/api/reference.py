@@ -124,8 +124,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
     yield f"<title>{_text(info['title'])} API</title><style>{_STYLE}</style></head><body>"
     yield f"<h1>{_text(info['title'])} <small>{_text(info['version'])}</small></h1><p>{_prose(info['description'])}</p>"
-    yield '<p>The same as data: <a href="/openapi.json">/openapi.json</a>. Every route but <code>GET /health</code>, this '
-    yield "page and that document takes <code>Authorization: Bearer &lt;token&gt;</code>.</p>"
+    yield '<p>The same as data: <a href="/openapi.json">/openapi.json</a>. Every route but <code>GET /health</code>, '
+    yield "this page and that document takes <code>Authorization: Bearer &lt;token&gt;</code>.</p>"
     room = None
     for method, path, operation in operations(document):
         tag = operation["tags"][0]
@@ -141,7 +141,8 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[str]:
-    yield f"<details><summary><b>{method}</b><code>{_text(path)}</code><span>{_text(operation['summary'])}</span></summary>"
+    yield f"<details><summary><b>{method}</b><code>{_text(path)}</code>"
+    yield f"<span>{_text(operation['summary'])}</span></summary>"
     yield f"<p>{_prose(operation.get('description', ''))}</p>"
     parameters = operation.get("parameters", [])
     if parameters:

@@ -72,7 +72,7 @@ class ApiRequest(Request):
     def caller(self) -> Caller:
         """Who asks. Raises Unauthenticated where nobody was admitted, which only an open route can meet."""
         if self.exchange.caller is None:
-            raise Unauthenticated()
+            raise Unauthenticated
         return self.exchange.caller
 
     @property
@@ -99,7 +99,7 @@ class ApiRequest(Request):
             self.ports.wake(due)
 
     def key(self) -> keys.Key | None:
-        """The request's use of its Idempotency-Key, or None without one: bound to the route, its parameters and the body.
+        """The request's use of its Idempotency-Key, or None without one; it binds route, parameters and body.
 
         Raises IdInvalid for a malformed key, RequestInvalid for several.
         """
@@ -116,15 +116,22 @@ class ApiRequest(Request):
             told = self.headers.get("content-length", "")
             if told.isdecimal() and (len(told) > 15 or int(told) > REQUEST_BYTES):
                 raise _too_large()
-            chunks: list[bytes] = []
-            size = 0
-            async for chunk in self.stream():
-                size += len(chunk)
-                if size > REQUEST_BYTES:
-                    raise _too_large()
-                chunks.append(chunk)
-            self._body = b"".join(chunks)
+            self._body = await self._read()
         return self._body
+
+    async def _read(self) -> bytes:
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise RequestInvalid("the body ended before it was complete")
+            pieces.append(message.get("body", b""))
+            more = message.get("more_body", False)
+            size += len(pieces[-1])
+            if size > REQUEST_BYTES:
+                raise _too_large()
+        return b"".join(pieces)
 
     def take_body_of(self, other: "ApiRequest") -> None:
         """Take over a body that was read and parsed already."""

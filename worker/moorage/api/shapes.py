@@ -47,7 +47,8 @@ class FailureShown(Shown):
 
 
 class RecordShown(Shown):
-    """A record. `seq` is its position in history, `not_before` is there while it waits, `failure` is the last attempt's."""
+    """A record. `seq` is its position in history; `not_before` is there while it waits; `failure` is the last
+    attempt's."""
 
     id: str
     seq: int

@@ -63,8 +63,8 @@ _ANY_BODY: dict[str, Any] = {
 
 
 class MintSent(Sent):
-    """A promise: its deadline is `created_at` (now unless given) and `ttl_seconds`. With a `subject`, that one alone may
-    resolve it."""
+    """A promise: its deadline is `created_at` (now unless given) and `ttl_seconds`. With a `subject`, that one alone
+    may resolve it."""
 
     ttl_seconds: float = Field(gt=0, le=int(AWAKE_TTL_SECONDS))
     created_at: SentInstant | None = None
@@ -157,7 +157,7 @@ async def resolve_awakeable(
         Query(max_length=int(ID_CHARACTERS), description="The webhook sender whose signature the request carries."),
     ] = None,
 ) -> Response:
-    """Keep the promise with any payload; the answer is the payload as recorded. The same payload again is answered alike.
+    """Keep the promise with any payload; the answer is the payload as recorded, also to the same payload again.
 
     With `sender` the request is admitted by that sender's signature over the raw body, otherwise by a bearer token.
     """

@@ -116,8 +116,8 @@ class FailureSent(Sent):
 
 
 class FailSent(UnderEpoch):
-    """How the attempt failed. `retry_after_seconds` supersedes the kind's delay; `dead_letter` says that no other attempt
-    could succeed."""
+    """How the attempt failed. `retry_after_seconds` supersedes the kind's delay; `dead_letter` says that no other
+    attempt could succeed."""
 
     error: FailureSent
     retry_after_seconds: float | None = Field(default=None, ge=0, le=int(RETRY_SECONDS))

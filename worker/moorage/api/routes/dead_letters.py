@@ -75,9 +75,7 @@ async def show_dead_letter(request: ApiRequest, record: RecordId) -> Response:
 @api.post("/dead-letters/{record}/requeue", response_model=RecordShown, responses=fails(RecordUnknown, RecordNotDead))
 async def requeue(request: ApiRequest, record: RecordId, sent: RequeueSent) -> Response:
     """Make a dead letter ready again, with all its attempts before it."""
-    found = await dead_letters.requeue(
-        request.db, request.ports.kinds, request.caller, request.now, record, sent.reason
-    )
+    found = await dead_letters.requeue(request.db, request.ports.kinds, request.caller, request.now, record, sent.reason)
     return Answer(shapes.record(found))
 
 

@@ -96,9 +96,7 @@ async def publish_record(request: ApiRequest, sent: RecordSent) -> Response:
 async def publish_batch(request: ApiRequest, sent: BatchSent) -> Response:
     """Publish records in one transaction, all or none."""
     drafts = [one.draft() for one in sent.records]
-    published = await publish.publish(
-        request.db, request.ports.kinds, request.caller, request.now, drafts, request.key()
-    )
+    published = await publish.publish(request.db, request.ports.kinds, request.caller, request.now, drafts, request.key())
     request.wake(shapes.earliest_wait(published))
     return Answer({"records": [shapes.record(one) for one in published]}, 201)
 
