@@ -23,7 +23,7 @@ from moorage.kernel.errors import (
     RecordExists,
     RequestInvalid,
 )
-from moorage.kernel.instants import Instant, after
+from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import (
     ID_CHARACTERS,
     METADATA_BYTES,
@@ -88,7 +88,9 @@ class Planned:
 
     def event(self) -> Event:
         """The entry of history that tells of the publication."""
-        data = {"parents": list(self.parents)} if self.parents else {}
+        data: dict[str, Any] = {"parents": list(self.parents)} if self.parents else {}
+        if not self.available and self.draft.not_before is not None:
+            data["not_before"] = render(self.draft.not_before)
         return Event(self.id, "record.published", data, self.draft.kind, self.body_sha256)
 
     def record(self, seq: int, now: Instant, creator: str) -> Record:

@@ -99,6 +99,7 @@ WHERE seq IN ({{candidates}})
 RETURNING {RETURNED_COLUMNS}, records.epoch, records.owner, records.expires_at
 """
 
+_NOT_BEFORE_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.not_before / 1000.0, 'unixepoch')"
 _EXPIRES_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.expires_at / 1000.0, 'unixepoch')"
 
 # What a claim took, for its history entries.
@@ -199,9 +200,10 @@ EXPIRE = _END_ATTEMPT.replace("{columns}", "records.id").replace(
 )
 
 # The attempt that just ended, for its history entry.
-ENDED_ATTEMPT = """
+ENDED_ATTEMPT = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('attempt', r.attempts, 'epoch', r.epoch, 'failure', json(r.failure)) AS data
+    json_object('attempt', r.attempts, 'epoch', r.epoch, 'failure', json(r.failure),
+        'not_before', {_NOT_BEFORE_TEXT}) AS data
 FROM records AS r WHERE r.id = :record
 """
 
