@@ -21,8 +21,21 @@ class DirectoryBlobs:
         sha256 = hashlib.sha256(content).hexdigest()
         target = self._root / blob_key(sha256)
         if not target.exists():
-            _write(target, content)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._write(content, target)
         return sha256
+
+    def _write(self, content: bytes, target: Path) -> None:
+        handle, name = tempfile.mkstemp(dir=self._root)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
         path = self._root / blob_key(sha256)
