@@ -144,16 +144,15 @@ def ran_everything(config: pytest.Config) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--clauses`."""
-    parser.addoption(
-        "--clauses", action="store_true", help="list the clauses of CONTRACT.md with their tests; run none"
-    )
+    """Adds `--clauses`, and `--contract` for the plugin's own tests."""
+    parser.addoption("--clauses", action="store_true", help="list the clauses and their tests, and run nothing")
+    parser.addoption("--contract", type=Path, default=CONTRACT, help="another CONTRACT.md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Reads CONTRACT.md once a run."""
     try:
-        clauses = read_contract(CONTRACT.read_text())
+        clauses = read_contract(config.getoption("--contract").read_text())
     except (OSError, ValueError) as error:
         raise pytest.UsageError(str(error)) from None
     config.pluginmanager.register(Clauses(clauses), "moorage-clauses")
