@@ -35,6 +35,7 @@ class Proof:
     """The tests that carry a clause, and those of them that passed; on the edge and elsewhere."""
 
     carried: list[str] = field(default_factory=list)
+    carried_on_edge: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
     passed_on_edge: list[str] = field(default_factory=list)
 
@@ -84,8 +85,9 @@ class Clauses:
             unknown += [f"{item.nodeid}: no clause {name!r} in CONTRACT.md" for name in ids if name not in self.clauses]
             on_edge = item.get_closest_marker("edge") is not None or item.path.is_relative_to(EDGE_TESTS)
             self.items[item.nodeid] = (ids, on_edge)
-            for name in ids:
-                self.proofs.setdefault(name, Proof()).carried.append(item.nodeid)
+            for proof in [self.proofs.setdefault(name, Proof()) for name in ids]:
+                proof.carried.append(item.nodeid)
+                proof.carried_on_edge += [item.nodeid] if on_edge else []
         if unknown:
             raise pytest.UsageError("\n".join(unknown))
 
@@ -123,8 +125,9 @@ class Clauses:
         """The clauses in the order of CONTRACT.md, each with its tests; parametrized ones are counted."""
         lines = []
         for clause in self.clauses.values():
+            proof = self.proofs.get(clause.id, Proof())
             counts: dict[str, int] = {}
-            for nodeid in self.proofs.get(clause.id, Proof()).carried:
+            for nodeid in proof.carried:
                 name = nodeid.partition("[")[0]
                 counts[name] = counts.get(name, 0) + 1
             state = "" if clause.built else " (planned)"
@@ -132,6 +135,8 @@ class Clauses:
             lines += [f"    {name}{f' x{count}' if count > 1 else ''}" for name, count in counts.items()]
             if clause.built and not counts:
                 lines.append("    no test")
+            elif clause.built and clause.edge and not proof.carried_on_edge:
+                lines.append("    no test on the edge")
         return lines
 
 

@@ -12,7 +12,7 @@ import httpx
 
 from moorage.kernel import errors
 from moorage.store import schema
-from moorage.store.ports import BlobRange, Cost
+from moorage.store.ports import BlobRange, Blobs, Cost
 from moorage.store.transaction import Batch, Reading, Row, Scalar, Transaction
 from moorage.store.transport import Patience
 from tests.contract.adapters import schema_statements
@@ -138,7 +138,7 @@ class D1Store:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.harness = Harness(client)
-        self.blobs = RemoteBlobs(self.harness)
+        self.blobs: Blobs = RemoteBlobs(self.harness)
 
     def db(self, fault: Fault | None = None) -> RemoteDatabase:
         return RemoteDatabase(self.harness, fault)

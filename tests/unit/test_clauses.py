@@ -41,15 +41,15 @@ def test_a_line_that_is_no_clause_is_refused_with_its_number(line: str, fault: s
 
 def test_a_built_clause_wants_a_passed_test() -> None:
     carried = Proof(carried=["test"])
-    passed = Proof(["test"], ["test"])
+    passed = Proof(carried=["test"], passed=["test"])
     assert unproved([BUILT], {}) == ["a.built: no passed test carries it"]
     assert unproved([BUILT], {"a.built": carried}) == ["a.built: no passed test carries it"]
     assert unproved([BUILT], {"a.built": passed}) == []
 
 
 def test_a_clause_of_the_edge_wants_a_passed_test_there() -> None:
-    on_host = Proof(["test"], ["test"])
-    there = Proof(["test"], ["test"], ["test"])
+    on_host = Proof(carried=["test"], passed=["test"])
+    there = Proof(carried=["test"], passed=["test"], passed_on_edge=["test"])
     assert unproved([ON_EDGE], {"a.on-edge": on_host}) == [
         "a.on-edge: must be proved on the edge, and no passed test there carries it"
     ]
@@ -70,6 +70,9 @@ def test_one(): pass
 @pytest.mark.clause("a.on-edge")
 @pytest.mark.parametrize("number", [1, 2])
 def test_two(number): pass
+
+@pytest.mark.clause("a.later")
+def test_three(): pass
 """
 
 
@@ -107,7 +110,8 @@ def test_a_mark_that_names_no_clause_stops_the_run(tmp_path: Path) -> None:
 
 
 def test_the_listing_names_the_tests_and_runs_none(tmp_path: Path) -> None:
-    done = run(tmp_path, HOLDS + "- a.missing (built): Nobody proves it.\n", "--clauses")
+    contract = HOLDS.replace("a.later (planned)", "a.later (built) [E]") + "- a.missing (built): Nobody proves it.\n"
+    done = run(tmp_path, contract, "--clauses")
     assert done.returncode == pytest.ExitCode.OK
     listing = done.stdout[done.stdout.index("a.built") :].splitlines()[:-1]
     assert listing == [
@@ -115,7 +119,9 @@ def test_the_listing_names_the_tests_and_runs_none(tmp_path: Path) -> None:
         "    test_it.py::test_one",
         "a.on-edge [E]",
         "    test_it.py::test_two x2",
-        "a.later (planned)",
+        "a.later [E]",
+        "    test_it.py::test_three",
+        "    no test on the edge",
         "a.missing",
         "    no test",
     ]

@@ -9,7 +9,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from faults import FaultyBinding, FaultyBucket
+from faults import FaultyBinding, FaultyBucket  # type: ignore[import-not-found]
 from pyodide.ffi import to_js
 from workers import Response, WorkerEntrypoint
 
@@ -32,7 +32,7 @@ class Foreseen(Exception):
         self.name = name
 
 
-class Default(WorkerEntrypoint):
+class Default(WorkerEntrypoint):  # type: ignore[misc]
     """One route for each thing that a port can be asked."""
 
     async def fetch(self, request: Any) -> Any:

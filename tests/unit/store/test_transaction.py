@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from moorage.kernel.errors import LeaseFenced, RecordExists, RecordUnknown, StorageLimitExceeded
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import SQL_BYTES, SQL_PARAMETERS, SQL_VALUE_BYTES
-from moorage.store.transaction import PRECONDITIONS, Answer, Reading, Transaction, check_limits, positional
+from moorage.store.transaction import PRECONDITIONS, Answer, Reading, Scalar, Transaction, check_limits, positional
 
 NOW = Instant(1_800_000_000_000)
 
@@ -83,14 +83,15 @@ def test_the_platform_s_limits_at_the_bound_and_past_it() -> None:
     check_limits("x" * SQL_BYTES, ())
     check_limits("", (1,) * SQL_PARAMETERS)
     check_limits("", ("é" * (SQL_VALUE_BYTES // 2), 2**53, -(2**53)))
-    for sql, values in [
+    refused: list[tuple[str, tuple[Scalar, ...]]] = [
         ("x" * (SQL_BYTES + 1), ()),
         ("é" * (SQL_BYTES // 2 + 1), ()),
         ("", (1,) * (SQL_PARAMETERS + 1)),
         ("", ("é" * (SQL_VALUE_BYTES // 2) + "x",)),
         ("", (2**53 + 1,)),
         ("", (-(2**53) - 1,)),
-    ]:
+    ]
+    for sql, values in refused:
         with pytest.raises(StorageLimitExceeded):
             check_limits(sql, values)
 
