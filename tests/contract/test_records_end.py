@@ -10,7 +10,6 @@ import pytest
 from moorage.catalog.access import ACTIONS, Grant
 from moorage.kernel.errors import (
     BodyInvalid,
-    FailureTag,
     KindUnknown,
     LeaseExpired,
     LeaseFenced,
@@ -21,10 +20,10 @@ from moorage.kernel.errors import (
     SettlementConflict,
 )
 from moorage.kernel.instants import after, render
-from moorage.kernel.limits import LEASE_SECONDS, RETRY_SECONDS, SETTLE_RESULTS, TEXT_CHARACTERS
-from moorage.records.model import ClaimRef, Draft, Failure
+from moorage.kernel.limits import LEASE_SECONDS, SETTLE_RESULTS
+from moorage.records.model import ClaimRef, Draft
 from tests.contract.adapters import Store, dump
-from tests.contract.desk import BOOM, KIND, Desk, ref
+from tests.contract.desk import KIND, Desk, ref
 
 RESULT = Draft(KIND, {"to": "result"})
 WRITES: dict[str, Callable[[Desk, ClaimRef], Awaitable[Any]]] = {
@@ -57,11 +56,6 @@ async def settle_with(*arguments: Any) -> Any:
     """Settle with results; desk and claim come last."""
     *results, desk, held = arguments
     return await desk.settle(held, *results)
-
-
-async def fail_in(retry: float, desk: Desk, held: ClaimRef) -> Any:
-    """Fail with a wished delay."""
-    return await desk.fail(held, retry=retry)
 
 
 # --- The fence ---
@@ -324,79 +318,6 @@ async def test_a_settlement_follows_a_kind_that_was_redeclared_elsewhere(desk: D
     await other.declare(paths={"to": "string", "size": "number", "tags": "string[]", "any": "any", "later": "string"})
     done = await desk.settle(ref(held), Draft(KIND, {"later": "y"}))
     assert [one.id for one in (await other.query({"later": "y"})).items] == [done.results[0].id]
-
-
-# --- Fail ---
-
-
-@pytest.mark.clause("records.fail")
-async def test_a_failed_attempt_waits_for_the_kinds_delay_and_the_last_one_is_dead(desk: Desk) -> None:
-    for attempt, delay in ((1, 1), (2, 2)):
-        held = await desk.claim_one()
-        failed = await desk.fail(ref(held))
-        assert (failed.state, failed.attempts, failed.not_before) == ("ready", attempt, after(desk.now, delay))
-        assert failed.failure == {"tag": "Transient", "message": "boom"}
-        assert failed == await desk.get(held.record.id)
-        assert await desk.next_due() == after(desk.now, delay)
-        desk.pass_time(delay - 0.001)
-        await desk.fire()
-        assert await desk.claim() == []
-        desk.pass_time(0.001)
-        await desk.fire()
-        await desk.history_agrees()
-    failed = await desk.fail(ref(await desk.claim_one()))
-    assert (failed.state, failed.attempts, failed.not_before, failed.ended_at) == ("dead", 3, None, desk.now)
-    assert await desk.next_due() is None
-    assert (await desk.types(failed.id))[-2:] == ["failed", "dead_lettered"]
-    await desk.history_agrees()
-
-
-@pytest.mark.clause("records.fail", "kernel.limits")
-async def test_a_wished_delay_supersedes_the_kinds(desk: Desk) -> None:
-    assert (await desk.fail(ref(await desk.claim_one()), retry=0)).not_before is None
-    failed = await desk.fail(ref(await desk.claim_one()), retry=RETRY_SECONDS)
-    assert failed.not_before == after(desk.now, RETRY_SECONDS)
-    assert await desk.claim() == []
-    await desk.history_agrees()
-
-
-@pytest.mark.clause("records.fail")
-async def test_a_failure_that_cannot_get_better_is_dead_at_once(desk: Desk) -> None:
-    failed = await desk.fail(ref(await desk.claim_one()), Failure(FailureTag.PERMANENT, "no"), retry=60, dead=True)
-    assert (failed.state, failed.attempts, failed.not_before) == ("dead", 1, None)
-    assert await desk.claim() == []
-    await desk.history_agrees()
-
-
-@pytest.mark.clause("records.fail", "kernel.limits")
-async def test_a_failure_has_bounds(desk: Desk) -> None:
-    held = ref(await desk.claim_one())
-    for retry in (-1, RETRY_SECONDS + 1, float("nan"), float("inf")):
-        await refused(desk, partial(fail_in, retry), held, RequestInvalid)
-    long = Failure(FailureTag.TRANSIENT, "x" * (TEXT_CHARACTERS + 1))
-    await refused(desk, lambda one, claim: one.fail(claim, long), held, RequestInvalid)
-    message = "\x00\"'\\\n😀" + "x" * (TEXT_CHARACTERS - 6)
-    failed = await desk.fail(held, Failure(FailureTag.TRANSIENT, message))
-    assert failed.failure == {"tag": "Transient", "message": message}
-    assert (await desk.get(failed.id)).failure == failed.failure
-    await desk.history_agrees()
-
-
-@pytest.mark.clause("records.fail", "records.settle")
-async def test_a_record_that_succeeds_after_failing_keeps_no_failure(desk: Desk) -> None:
-    await desk.fail(ref(await desk.claim_one()), BOOM, retry=0)
-    held = await desk.claim_one()
-    assert held.record.failure == {"tag": "Transient", "message": "boom"}
-    assert (await desk.settle(ref(held))).record.failure is None
-    await desk.history_agrees()
-
-
-@pytest.mark.clause("records.fail", "catalog.kind")
-async def test_fewer_attempts_declared_later_make_the_running_one_the_last(desk: Desk) -> None:
-    await desk.fail(ref(await desk.claim_one()), retry=0)
-    held = await desk.claim_one()
-    await desk.declare(policy={"lease_seconds": 30, "max_attempts": 1})
-    assert (await desk.fail(ref(held))).state == "dead"
 
 
 @pytest.mark.clause("leases.fence", "store.atomic")

@@ -3,11 +3,12 @@
 Every statement that changes a record names the state it expects, so that a stale picture changes nothing.
 """
 
-# The columns that make a Record; the alias of the table is r.
+# The columns that make a Record; the alias of the table is r. The plus changes nothing but this: in RETURNING, where the
+# column is no column any more, some versions of SQLite would walk all of lineage for p.child without it.
 RECORD_COLUMNS = """
 r.id, r.seq, r.kind, r.body, r.metadata, r.state, r.available, r.created_at, r.created_by, r.body_sha256, r.priority,
 r.attempts, r.not_before, r.ended_at, r.failure,
-(SELECT json_group_array(p.parent) FROM record_parents AS p WHERE p.child = r.id) AS parents
+(SELECT json_group_array(p.parent) FROM record_parents AS p WHERE p.child = +r.id) AS parents
 """
 
 # The same for RETURNING, where the table has its own name.
