@@ -4,8 +4,7 @@ It holds no truth. What is due stands in the database; here is an alarm, armed f
 deployment has a test clock, that clock's offset. Every commit that makes an earlier instant due tells it, and a cron tick
 drains and arms anew, so a lost alarm costs at most a minute.
 
-Calls of one object interleave at every await, and storage does not order them: what two of them decide on is kept in
-attributes and changed without an await between looking and setting.
+Its calls interleave at every await: see `arming` for the alarm, and the lock for drains.
 """
 
 import asyncio
@@ -18,6 +17,7 @@ from typing import Any, Final
 from workers import DurableObject
 
 from moorage.api.assembly import due_works
+from moorage.edge.arming import Alarm
 from moorage.edge.convert import absent
 from moorage.edge.settings import TEST_CLOCK, text
 from moorage.edge.storage import database
@@ -33,8 +33,6 @@ _log = logging.getLogger("moorage.clock")
 
 _OFFSET: Final = "offset_ms"
 _RETRY_MS: Final = 5000
-_OVERDUE_MS: Final = 5000
-"""An alarm that should have rung this long ago is taken for lost."""
 
 
 class Clock(DurableObject):
@@ -45,18 +43,17 @@ class Clock(DurableObject):
         self._storage = getattr(ctx, "_ctx", ctx).storage
         self._has_offset = text(env, TEST_CLOCK) == "1"
         self._offset: int | None = None if self._has_offset else 0
-        self._armed: int | None = None
+        self._alarm = Alarm(_Stored(self._storage), _real_now)
         self._draining = asyncio.Lock()
 
     async def wake(self, due: int) -> int:
         """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
         offset = await self._know_offset()
-        await self._arm(due - offset)
-        return (self._armed or 0) + offset
+        return await self._alarm.arm(due - offset) + offset
 
     async def alarm(self, info: Any = None) -> None:
         """The alarm rang: fire what is due and arm for what comes next, whatever happens."""
-        self._armed = None
+        self._alarm.rang()
         await self._drain()
 
     async def tick(self) -> None:
@@ -114,26 +111,9 @@ class Clock(DurableObject):
 
     async def _arm_after(self, drained: Drained | None) -> None:
         if drained is None:
-            await self._arm(_real_now() + _RETRY_MS)
+            await self._alarm.arm(_real_now() + _RETRY_MS)
         elif drained.next_due is not None:
-            await self._arm(drained.next_due - (self._offset or 0))
-
-    async def _arm(self, at: int) -> None:
-        """Arm the alarm for the real instant `at`, unless it rings earlier anyway."""
-        if self._known() is None:
-            stored = await self._storage.getAlarm()
-            if self._known() is None and not absent(stored):
-                self._armed = int(stored)
-        known = self._known()
-        if known is None or at < known:
-            self._armed = at
-            await self._storage.setAlarm(at)
-
-    def _known(self) -> int | None:
-        """When the alarm rings, as far as is known; one long overdue is not relied upon."""
-        if self._armed is None or self._armed < _real_now() - _OVERDUE_MS:
-            return None
-        return self._armed
+            await self._alarm.arm(drained.next_due - (self._offset or 0))
 
     async def _know_offset(self) -> int:
         if self._offset is None:
@@ -144,6 +124,20 @@ class Clock(DurableObject):
 
     def _database(self) -> Any:
         return database(self.env)
+
+
+class _Stored:
+    """The alarm in the object's storage."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    async def get(self) -> int | None:
+        found = await self._storage.getAlarm()
+        return None if absent(found) else int(found)
+
+    async def set(self, at: int) -> None:
+        await self._storage.setAlarm(at)
 
 
 def _real_now() -> int:

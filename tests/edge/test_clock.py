@@ -1,0 +1,151 @@
+"""The Clock on the real edge: alarms ring by themselves, in real time and across restarts."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from ops.local.edge import LocalEdge
+from tests.edge.conftest import EdgeFactory
+
+pytestmark = pytest.mark.edge
+
+ORIGIN = "https://app.example.test"
+
+
+@pytest.fixture(scope="module")
+def plain(edge_factory: EdgeFactory) -> Iterator[LocalEdge]:
+    """Moorage as it is deployed: no test clock."""
+    edge = edge_factory(vars={"MOORAGE_ALLOWED_ORIGINS": f"{ORIGIN}/, https://other.example.test"})
+    yield edge
+    edge.stop()
+
+
+def client_of(edge: LocalEdge) -> httpx.Client:
+    headers = {"authorization": f"Bearer {edge.root_token}"}
+    return httpx.Client(base_url=edge.url, headers=headers, timeout=60)
+
+
+@pytest.fixture
+def root(plain: LocalEdge) -> Iterator[httpx.Client]:
+    with client_of(plain) as client:
+        yield client
+
+
+def eventually(look: Callable[[], Any], seconds: float = 15) -> Any:
+    """What `look` gives once it gives something: real alarms take real time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"nothing within {seconds} s")
+
+
+def entries(client: httpx.Client, subject: str, happened: str) -> list[Any]:
+    found = client.get("/history", params={"subject": subject, "limit": 500}).json()["items"]
+    return [entry for entry in found if entry["type"] == happened]
+
+
+def instant(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def leased(client: httpx.Client, kind: str, seconds: float, count: int = 1) -> list[str]:
+    client.put(f"/kinds/{kind}", json={}).raise_for_status()
+    sent = {"records": [{"kind": kind, "body": {}} for _ in range(count)]}
+    client.post("/records/batch", json=sent).raise_for_status()
+    taken: list[str] = []
+    while len(taken) < count:
+        claim = {"kind": kind, "worker": "w", "lease_seconds": seconds, "limit": min(100, count - len(taken))}
+        taken += [one["record"]["id"] for one in client.post("/claims", json=claim).json()["claims"]]
+    return taken
+
+
+@pytest.mark.clause("timers.alarm", "records.recover")
+def test_a_lease_runs_out_by_itself(root: httpx.Client) -> None:
+    record = leased(root, "clock.lease", 1)[0]
+    due = instant(entries(root, record, "record.claimed")[0]["data"]["expires_at"])
+    expired = eventually(lambda: entries(root, record, "record.lease_expired"))[0]
+    assert 0 <= (instant(expired["at"]) - due).total_seconds() < 3
+    assert root.get(f"/records/{record}").json()["state"] == "ready"
+
+
+@pytest.mark.clause("timers.alarm", "awake.expired")
+def test_a_deadline_passes_by_itself(root: httpx.Client) -> None:
+    minted = root.post("/awakeables", json={"ttl_seconds": 1}).json()
+    assert eventually(lambda: entries(root, minted["id"], "awakeable.timed_out"))
+
+
+@pytest.mark.clause("timers.alarm")
+def test_an_earlier_instant_rings_although_a_later_one_was_armed_first(root: httpx.Client) -> None:
+    late = leased(root, "clock.late", 3600)[0]
+    early = leased(root, "clock.early", 1)[0]
+    assert eventually(lambda: entries(root, early, "record.lease_expired"))
+    assert root.get(f"/records/{late}").json()["state"] == "claimed"
+
+
+@pytest.mark.clause("timers.alarm")
+def test_a_burst_is_drained_to_the_last_item(root: httpx.Client) -> None:
+    leased(root, "clock.burst", 4, 450)
+
+    def all_ready() -> bool:
+        query = {"kind": "clock.burst", "state": "ready", "limit": 500}
+        return len(root.post("/records/query", json=query).json()["items"]) == 450
+
+    assert eventually(all_ready, 60)
+
+
+@pytest.mark.clause("edge.local")
+def test_without_the_variable_there_is_no_test_clock(root: httpx.Client) -> None:
+    assert root.get("/testing/clock").status_code == 404
+    assert root.post("/testing/clock", json={"advance_seconds": 1}).status_code == 404
+
+
+@pytest.mark.clause("edge.cors-head")
+def test_the_deployments_origins_may_call(plain: LocalEdge) -> None:
+    asked = {"origin": ORIGIN, "access-control-request-method": "POST"}
+    answer = httpx.options(f"{plain.url}/claims", headers=asked, timeout=60)
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+    refused = httpx.post(f"{plain.url}/claims", headers={"origin": ORIGIN}, timeout=60)
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, ORIGIN)
+    evil = httpx.get(f"{plain.url}/health", headers={"origin": "https://evil.example.test"}, timeout=60)
+    assert "access-control-allow-origin" not in evil.headers
+
+
+@pytest.mark.crash
+@pytest.mark.clause("timers.late")
+def test_what_fell_due_while_nothing_ran_fires_at_the_start(plain: LocalEdge) -> None:
+    with client_of(plain) as client:
+        record = leased(client, "clock.down", 1)[0]
+    plain.kill()
+    time.sleep(1.2)
+    plain.start()
+    with client_of(plain) as client:
+        assert eventually(lambda: entries(client, record, "record.lease_expired"))
+
+
+@pytest.mark.clause("timers.alarm", "timers.late")
+def test_a_cron_tick_repairs_an_alarm_that_was_lost(plain: LocalEdge) -> None:
+    with client_of(plain) as client:
+        first, second = leased(client, "clock.lost", 3600, 2)
+    plain.stop()
+    with sqlite3.connect(plain.d1_path()) as database:
+        # Nobody told the Clock of these instants, as if its alarm for them had been lost.
+        moved = "UPDATE records SET expires_at = ? WHERE id = ?"
+        now = int(time.time() * 1000)
+        database.execute(moved, (now - 60_000, first))
+        database.execute(moved, (now + 25_000, second))
+    database.close()
+    plain.start()
+    with client_of(plain) as client:
+        assert client.get(f"/records/{first}").json()["state"] == "claimed"
+        plain.trigger_cron()
+        assert client.get(f"/records/{first}").json()["state"] == "ready"
+        assert client.get(f"/records/{second}").json()["state"] == "claimed"
+        assert eventually(lambda: entries(client, second, "record.lease_expired"), 40)
