@@ -175,6 +175,9 @@ class LocalEdge:
                 self._note_processes()
             else:
                 self._events.put(event)
+        # Node is gone, perhaps killed: its workerd must not go on writing to the state folder.
+        with suppress(ProcessLookupError):
+            os.killpg(self.node_pid, signal.SIGKILL)
         self._events.put({"event": "ended"})
 
     def _read_log(self, stream: TextIO) -> None:
@@ -234,7 +237,8 @@ class LocalEdge:
         """Stop in order: running requests end, nothing is left behind. Does nothing when not running."""
         if self._process is None or self._process.stdin is None:
             return
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         self.kill()
@@ -245,7 +249,8 @@ class LocalEdge:
         if self._process is not None:
             for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
                 if stream is not None:
-                    stream.close()
+                    with suppress(BrokenPipeError):
+                        stream.close()
         self._process = None
         self._readers = []
         self._state.close()
@@ -259,8 +264,11 @@ class LocalEdge:
         if self._process is None or self._process.stdin is None:
             raise EdgeFailed("the local edge is not running")
         self._asked += 1
-        self._process.stdin.write(json.dumps({"id": self._asked, "cron": cron}) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"id": self._asked, "cron": cron}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise EdgeFailed("the local edge ended") from error
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             event = self._next_event(max(0.0, deadline - time.monotonic()), "answer")

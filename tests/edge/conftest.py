@@ -36,7 +36,8 @@ def edge_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeFacto
             config: Path | None = None, *, state: Path | None = None, start: bool = True, **options: object
         ) -> LocalEdge:
             wrangler_config = config or paths.ROOT / "wrangler.toml"
-            options.setdefault("bundle", bundle_of(wrangler_config))
+            if "bundle" not in options:
+                options["bundle"] = bundle_of(wrangler_config)
             folder = state or tmp_path_factory.mktemp("edge")
             edge = LocalEdge(EdgeConfig(folder, wrangler_config=wrangler_config, **options))  # type: ignore[arg-type]
             stack.callback(edge.stop)

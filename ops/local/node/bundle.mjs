@@ -39,6 +39,7 @@ export class Bundle {
     const entries = [];
     for (const [root, folder] of [[CODE, this.folder], [EDGE, INSIDE]]) {
       for (const name of walk(folder)) {
+        if (name === "README.md") continue; // wrangler's note to whoever opens the folder; it is not uploaded
         const path = `${root}/${name}`;
         const bytes = readFileSync(join(folder, name));
         entries.push([path, bytes]);

@@ -7,6 +7,7 @@ import { createInterface } from "node:readline";
 import { Log, LogLevel, Miniflare } from "miniflare";
 import { Bundle } from "./bundle.mjs";
 import { startCrons } from "./crons.mjs";
+import { tieWorkerd } from "./lifeline.mjs";
 import { PYODIDE, shared, worker } from "./options.mjs";
 
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
@@ -80,6 +81,7 @@ process.on("SIGTERM", stop);
 process.on("SIGINT", () => {}); // the Python side got it too, and says when to stop
 
 try {
+  tieWorkerd();
   bundle.writePack(`${plan.runFolder}/bundle.pack`);
   miniflare = new Miniflare({
     ...shared(new QuietLog(), showWorker),

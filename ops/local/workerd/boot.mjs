@@ -4,7 +4,7 @@ import { addMethods } from "./entrypoints.mjs";
 import { env, keepBytecode, readCache, readPyodide, readRun, report } from "./host.mjs";
 import { files, makePack } from "./pack.mjs";
 import { load } from "./pyodide_host.mjs";
-import { allowEntropy, atStartUp, entropyAllowed, leftoversSince } from "./startup.mjs";
+import { allowEntropy, atStartUp, entropyAllowed, leftoversSince, standIns } from "./startup.mjs";
 import { compatFlags, entrypointHelper } from "./sdk.mjs";
 
 const BYTECODE = "/session/bytecode";
@@ -80,11 +80,12 @@ function importEntry(pyodide) {
   const edgeHost = { allowEntropy, entropyAllowed };
   pyodide.registerJsModule("_edge_host", edgeHost);
   const bridge = pyodide.pyimport("_edge.start");
-  const platform = [entrypointHelper, compatFlags, edgeHost, env];
+  const platform = [entrypointHelper, compatFlags, edgeHost, env, standIns];
   const known = [...platform, ...platform.flatMap((module) => Object.values(module))];
   const leftovers = leftoversSince(pyodide, known);
-  const problem = atStartUp(pyodide.FS.ErrnoError, () => bridge.import_entry(entryModule));
+  const problem = atStartUp(() => bridge.import_entry(entryModule));
   if (problem !== undefined) throw new Error(problem);
+  if (leftovers().length > 0) bridge.forget_garbage();
   const left = new Set(leftovers());
   if (left.size > 0) throw new Error(bridge.describe_leftover((object) => left.has(object)));
   for (const { name } of classes) addMethods(name, bridge.public_methods(name).toJs());

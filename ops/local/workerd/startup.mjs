@@ -4,8 +4,9 @@
 // was random or timed would be the same in every isolate, and a JavaScript object cannot be in a snapshot at all. The
 // local edge imports inside the first event, where all of it would work, so it takes these things away meanwhile.
 
-// WASI's number for EIO; the interpreter raises OSError for it.
-const IO_ERROR = 29;
+const REFUSED = "randomness was asked for while the Worker's modules were being imported";
+// An error of this shape reaches C code as a failed system call (WASI's number for EIO), and Python as OSError.
+const IO_ERROR = { name: "ErrnoError", errno: 29 };
 
 let closed = false;
 let allowance = 0;
@@ -16,18 +17,24 @@ export const allowEntropy = (calls) => {
 };
 export const entropyAllowed = () => allowance;
 
+const { getRandomValues } = crypto;
+function guardedRandomValues(view) {
+  if (closed && allowance === 0) throw Object.assign(new Error(REFUSED), IO_ERROR);
+  allowance = Math.max(0, allowance - 1);
+  return getRandomValues.call(crypto, view);
+}
+const zero = () => 0;
+
+/** What stands in for JavaScript's own functions during start-up; Python may keep it by name as it may the originals. */
+export const standIns = [guardedRandomValues, zero];
+
 /** Runs `work`, which must not await, under the rules of start-up. */
-export function atStartUp(ErrnoError, work) {
-  const { getRandomValues } = crypto;
+export function atStartUp(work) {
   const { now: dateNow } = Date;
   const { now: performanceNow } = performance;
-  crypto.getRandomValues = (view) => {
-    if (closed && allowance === 0) throw new ErrnoError(IO_ERROR);
-    allowance = Math.max(0, allowance - 1);
-    return getRandomValues.call(crypto, view);
-  };
-  Date.now = () => 0;
-  performance.now = () => 0;
+  crypto.getRandomValues = guardedRandomValues;
+  Date.now = zero;
+  performance.now = zero;
   closed = true;
   try {
     return work();

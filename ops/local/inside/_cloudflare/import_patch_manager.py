@@ -70,9 +70,7 @@ class _PatchedLoader(Loader):
 
 
 class _PatchingFinder(MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname not in _exec and fullname not in _create:
             return None
         for finder in sys.meta_path:

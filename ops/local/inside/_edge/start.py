@@ -1,5 +1,6 @@
 """Imports the Worker's entry module and calls its classes. JavaScript holds this module and nothing else of Python."""
 
+import gc
 import importlib
 import inspect
 from types import ModuleType
@@ -28,6 +29,11 @@ def import_entry(name: str) -> str | None:
         report.to_stderr(error)
         return report.one_line(error)
     return None
+
+
+def forget_garbage() -> None:
+    """Drop what only cycles keep alive, for instance the frames of an error that was caught."""
+    gc.collect()
 
 
 def describe_leftover(is_leftover: Any) -> str:

@@ -16,7 +16,7 @@ import asgi
 import at_import
 import js
 from fastapi import Depends, FastAPI
-from pyodide.ffi import create_proxy, run_sync
+from pyodide.ffi import create_proxy, run_sync, to_js
 from room import Room as Room
 from workers import Response, WorkerEntrypoint, wait_until
 
@@ -34,6 +34,14 @@ def plain_endpoint(word: str = Depends(shouted)) -> dict[str, str]:
     return {"said": word}
 
 
+def _refused(path: Path, text: str) -> bool:
+    try:
+        path.write_text(text)
+    except PermissionError:
+        return True
+    return False
+
+
 class Default(WorkerEntrypoint):
     """Takes requests and cron ticks."""
 
@@ -41,15 +49,20 @@ class Default(WorkerEntrypoint):
         path = urlsplit(request.url).path
         if path.startswith("/app/"):
             return await asgi.fetch(app, request, self.env, self.ctx)
+        if path.startswith("/keep/"):
+            await self._note(path.removeprefix("/keep/"), "kept")
+            return Response('"kept"')
         name = path.strip("/").replace("-", "_") or "health"
         answer = await getattr(self, f"at_{name}")(request)
         return Response(json.dumps(answer), headers={"content-type": "application/json"})
 
     async def scheduled(self, controller: Any, _env: Any, _ctx: Any) -> None:
+        if controller.cron != "* * * * *":
+            raise ValueError(f"nobody asked for {controller.cron}")
         await self._note("cron", controller.cron)
 
     async def _note(self, place: str, said: str) -> None:
-        await self.env.DB.prepare("INSERT INTO notes VALUES (?, ?)").bind(place, said).run()
+        await self.env.DB.prepare("INSERT OR REPLACE INTO notes VALUES (?, ?)").bind(place, said).run()
 
     async def at_health(self, _request: Any) -> Any:
         return "ok"
@@ -82,19 +95,16 @@ class Default(WorkerEntrypoint):
         here = Path(__file__)
         return {
             "entry": __file__,
-            "package": json.__class__.__name__ and asgi.__file__,
-            "code_is_read_only": await self._refused(here, "spoiled"),
-            "new_code_is_refused": await self._refused(here.with_name("new.py"), "x = 1"),
-            "tmp_is_writable": not await self._refused(Path("/tmp/scratch"), "x"),
+            "package": asgi.__file__,
+            "code_is_read_only": _refused(here, "spoiled"),
+            "new_code_is_refused": _refused(here.with_name("new.py"), "x = 1"),
+            "tmp_is_writable": not _refused(Path("/tmp/scratch"), "x"),
             "python": list(sys.version_info[:2]),
         }
 
-    async def _refused(self, path: Path, text: str) -> bool:
-        try:
-            path.write_text(text)
-        except PermissionError:
-            return True
-        return False
+    async def at_modules(self, _request: Any) -> Any:
+        root = Path(__file__).parent
+        return sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
 
     async def at_durable_object(self, _request: Any) -> Any:
         room = self.env.ROOM.getByName("one")
@@ -120,8 +130,17 @@ class Default(WorkerEntrypoint):
     async def at_arm(self, _request: Any) -> Any:
         await self.env.ROOM.getByName("one").arm()
 
-    async def at_socket(self, request: Any) -> Any:
-        return await self.env.ROOM.getByName("sockets").fetch(request)
+    async def at_socket(self, _request: Any) -> Any:
+        headers = to_js({"headers": {"upgrade": "websocket"}}, dict_converter=js.Object.fromEntries)
+        opened = await self.env.ROOM.getByName("sockets")._binding.fetch("http://room/", headers)
+        socket = opened.webSocket
+        heard = asyncio.get_running_loop().create_future()
+        socket.onmessage = lambda event: heard.set_result(event.data)
+        socket.accept()
+        socket.send("knock")
+        answer = await heard
+        socket.close(4000, "done")
+        return answer
 
     async def at_wait_until(self, _request: Any) -> Any:
         async def later(place: str) -> None:

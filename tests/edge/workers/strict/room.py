@@ -33,7 +33,7 @@ class Room(DurableObject):
         await self.ctx.storage.setAlarm(js.Date.now())
 
     async def alarm(self, _info: Any) -> None:
-        await self.env.DB.prepare("INSERT INTO notes VALUES ('alarm', 'rang')").run()
+        await self.env.DB.prepare("INSERT OR REPLACE INTO notes VALUES ('alarm', 'rang')").run()
 
     async def fetch(self, request: Any) -> Any:
         if (request.headers.get("upgrade") or "").lower() != "websocket":
@@ -46,4 +46,4 @@ class Room(DurableObject):
         socket.send(f"{type(message).__name__} {message}")
 
     async def webSocketClose(self, socket: Any, code: int, *_rest: Any) -> None:  # noqa: N802
-        await self.env.DB.prepare("INSERT INTO notes VALUES ('socket', ?)").bind(str(int(code))).run()
+        await self.env.DB.prepare("INSERT OR REPLACE INTO notes VALUES ('socket', ?)").bind(str(int(code))).run()
