@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import pydantic_core
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
@@ -23,6 +24,7 @@ from moorage.kernel.errors import (
     PatternInvalid,
     RecordExists,
     RecordUnknown,
+    RequestInvalid,
     SettlementConflict,
 )
 from moorage.kernel.limits import (
@@ -130,6 +132,18 @@ class FailedShown(Shown):
     record: RecordShown
 
 
+async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
+    """The claim that the request shows. Raises RequestInvalid for an epoch that was written as a fraction.
+
+    As a value `2.0` is 2, but whoever writes an epoch so has computed with it, and a fencing number is only ever shown.
+    """
+    written = pydantic_core.from_json(await request.body())["epoch"]
+    if type(written) is not int:
+        message = "must be the integer that came with the claim"
+        raise RequestInvalid(f"/epoch: {message}", errors=[{"pointer": "/epoch", "message": message}])
+    return ClaimRef(record, sent.epoch)
+
+
 @api.post("/claims", response_model=ClaimsShown, responses=fails(KindUnknown, PatternInvalid, IdempotencyConflict))
 async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     """Claim records of a kind that match. Each goes to one claimer only, under an epoch larger than any before."""
@@ -152,7 +166,7 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
 @api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED))
 async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) -> Response:
     """Extend a lease that has not run out."""
-    ref = ClaimRef(record, sent.epoch)
+    ref = await _ref(request, record, sent)
     lease = await claim.renew(request.db, request.caller, request.now, ref, sent.lease_seconds)
     return Answer({"lease": shapes.lease(lease)})
 
@@ -160,7 +174,7 @@ async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) ->
 @api.post("/claims/{record}/release", status_code=204, response_class=Response, responses=fails(*_FENCED))
 async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
     """Give a record back unworked; the attempt is not counted."""
-    await claim.release(request.db, request.caller, request.now, ClaimRef(record, sent.epoch))
+    await claim.release(request.db, request.caller, request.now, await _ref(request, record, sent))
     return nothing()
 
 
@@ -172,7 +186,7 @@ async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch)
 async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) -> Response:
     """Consume a claimed record and publish its results. The same settlement again answers the first receipt."""
     drafts = [one.draft() for one in sent.results]
-    ref = ClaimRef(record, sent.epoch)
+    ref = await _ref(request, record, sent)
     done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts)
     request.wake(shapes.earliest_wait(done.results))
     results = [shapes.record(one) for one in done.results]
@@ -186,7 +200,7 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
         request.db,
         request.caller,
         request.now,
-        ClaimRef(record, sent.epoch),
+        await _ref(request, record, sent),
         Failure(sent.error.tag, sent.error.message),
         sent.retry_after_seconds,
         sent.dead_letter,
