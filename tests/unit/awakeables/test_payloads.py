@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from moorage.awakeables.payloads import CHARSETS, Payload, read
 from moorage.kernel.errors import JsonInvalid, MoorageError, PayloadTooLarge, UnsupportedMediaType
-from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JSON_DEPTH
+from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JSON_DEPTH, JSON_VALUES
 
 pytestmark = pytest.mark.clause("awake.content-types")
 
@@ -116,6 +116,12 @@ def test_the_limit_holds_for_the_body_and_for_its_canonical_json() -> None:
     ):
         with pytest.raises(PayloadTooLarge):
             read(content_type, raw)
+
+
+def test_a_form_has_a_bounded_number_of_fields() -> None:
+    assert len(value(FORM, b"a&" * (JSON_VALUES - 1) + b"a")["a"]) == JSON_VALUES
+    with pytest.raises(PayloadTooLarge, match=str(JSON_VALUES)):
+        read(FORM, b"a&" * JSON_VALUES + b"a")
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8"))), min_size=1))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -10,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.kernel import canonical
-from moorage.kernel.errors import JsonInvalid
-from moorage.kernel.limits import JSON_DEPTH
+from moorage.kernel.errors import JsonInvalid, PayloadTooLarge
+from moorage.kernel.limits import JSON_DEPTH, JSON_VALUES
 
 pytestmark = pytest.mark.clause("kernel.canonical-json")
 
@@ -225,6 +226,26 @@ def test_any_depth_is_refused_and_survived(levels: int) -> None:
         with pytest.raises(JsonInvalid):
             canonical.loads(raw.encode())
     assert canonical.loads(b"[1]") == [1]
+
+
+@pytest.mark.clause("kernel.limits")
+@pytest.mark.parametrize(("item", "cost"), [("0", 1), ("[]", 2), ("{}", 2), ('"a,[{"', 1), (r'"\",["', 1)])
+def test_values_to_the_bound_and_one_past_it(item: str, cost: int) -> None:
+    # The array's own bracket counts, and the first item has no comma.
+    items = JSON_VALUES // cost
+    assert len(canonical.loads(f"[{','.join([item] * items)}]".encode())) == items
+    with pytest.raises(PayloadTooLarge, match=str(JSON_VALUES)):
+        canonical.loads(f"[{','.join([item] * (items + 1))}]".encode())
+
+
+@pytest.mark.parametrize(
+    "text", ['"' + '\\"' * 3_000_000, '"' + "," * 3_000_000, '"' + ',\\"' * 2_000_000, '",' * 2_000_000]
+)
+def test_strings_that_never_end_are_refused_in_one_pass(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises((JsonInvalid, PayloadTooLarge)):
+        canonical.loads(b"[" + text.encode())
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(("value", "levels"), [(0, 0), ("[[", 0), ([], 1), ({}, 1), ([{}, [[]]], 3), ({"a": {"b": 1}}, 2)])

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from moorage.kernel import canonical
 from moorage.kernel.errors import PayloadTooLarge, UnsupportedMediaType
-from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, TEXT_CHARACTERS
+from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JSON_VALUES, TEXT_CHARACTERS
 
 CHARSETS: Final = frozenset(
     {
@@ -124,6 +124,8 @@ def _decode(raw: bytes, charset: str) -> str:
 def _form(raw: bytes, charset: str) -> dict[str, list[str]]:
     """Every field in the order of arrival; a name without `=` has the value ""."""
     text = _decode(raw, charset)
+    if text.count("&") >= JSON_VALUES:
+        raise PayloadTooLarge(f"a form may have {JSON_VALUES} fields", limit=int(JSON_VALUES))
     try:
         pairs = parse_qsl(text, keep_blank_values=True, encoding=charset, errors="strict")
     except UnicodeError:

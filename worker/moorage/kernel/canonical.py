@@ -14,14 +14,17 @@ from typing import Any
 import pydantic_core
 import rfc8785
 
-from moorage.kernel.errors import JsonInvalid
-from moorage.kernel.limits import JSON_DEPTH
+from moorage.kernel.errors import JsonInvalid, PayloadTooLarge
+from moorage.kernel.limits import JSON_DEPTH, JSON_VALUES
 
 type_names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
 
 _EXACT = 2**53 - 1
 _DOUBLE_DIGITS = 17
 _LONG_NUMBER_CHARACTERS = 400
+_GLANCE_BYTES = 65_536
+# A string, or what is left of one that never ends; possessive, so that no text takes more than one pass.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -31,8 +34,9 @@ def loads(raw: bytes) -> Any:
     Integers up to 2^53 - 1 are `int`, every other number is `float`. Raises JsonInvalid when the bytes are not UTF-8 or
     not JSON, when an object has a key twice, a string holds a lone surrogate, a number cannot be kept (a decimal that a
     double would round: 9007199254740993, 1e400), or the nesting passes JSON_DEPTH. A number too small for a double
-    (1e-400) is 0, and so is -0.
+    (1e-400) is 0, and so is -0. Raises PayloadTooLarge past JSON_VALUES.
     """
+    _check_count(raw)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -93,15 +97,30 @@ def _children(item: Mapping[str, Any] | list[Any]) -> Iterable[Any]:
     return item.values() if isinstance(item, dict) else item
 
 
-def _check_depth_safely(raw: bytes) -> None:
+def _check_count(raw: bytes) -> None:
+    """Each value costs far more than its bytes, in memory and in time that every other request of the isolate waits.
+
+    A value follows a comma or opens an array or object, the first of each aside.
+    """
+    if _openings(raw) > JSON_VALUES and _openings(_STRING.sub(b"", raw)) > JSON_VALUES:
+        _check_depth_safely(raw[:_GLANCE_BYTES], partial=True)
+        raise PayloadTooLarge(f"more than {JSON_VALUES} commas and brackets in one JSON text", limit=int(JSON_VALUES))
+
+
+def _openings(raw: bytes) -> int:
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+
+
+def _check_depth_safely(raw: bytes, *, partial: bool = False) -> None:
     """The platform's own parser dies of deep nesting, and takes the isolate with it; this one refuses safely."""
     try:
-        pydantic_core.from_json(raw)
+        pydantic_core.from_json(raw, allow_partial=partial)
     except ValueError as error:
         message = str(error)
         if "recursion limit" in message:
             raise JsonInvalid(f"nested deeper than {JSON_DEPTH} levels") from None
-        raise JsonInvalid(f"not JSON: {message}") from None
+        if not partial:
+            raise JsonInvalid(f"not JSON: {message}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,7 +142,7 @@ def _number(literal: str) -> int | float:
         raise JsonInvalid(f"the number {literal[:40]} is out of range")
     if value == 0:
         return 0
-    if not _is_kept(Decimal(literal), value):
+    if repr(value) != literal and not _is_kept(Decimal(literal), value):
         raise JsonInvalid(f"the number {literal[:40]} cannot be kept exactly; send it as a string")
     return int(value) if value.is_integer() and abs(value) <= _EXACT else value
 

@@ -21,6 +21,7 @@ class Limit(int):
 
 # JSON and requests
 JSON_DEPTH = Limit(64, "levels", "nesting of arrays and objects in any JSON that is taken in")
+JSON_VALUES = Limit(200_000, "values", "commas and opening brackets, outside strings, of any JSON that is taken in")
 REQUEST_BYTES = Limit(16 * 1024 * 1024, "bytes", "a request body")
 TEXT_CHARACTERS = Limit(1024, "characters", "a label, reason, message or subject")
 ID_CHARACTERS = Limit(200, "characters", "an id, worker name, idempotency key or other name supplied by a client")
