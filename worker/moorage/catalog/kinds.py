@@ -73,21 +73,22 @@ class Kind:
 
 
 class Kinds:
-    """The kinds that this isolate has read lately: at most KIND_CACHE_SECONDS old, and a bounded number of them.
+    """The kinds that this isolate has read: at most KIND_CACHE_SECONDS ago for readers, and a bounded number of them.
 
-    A stale kind does no harm: a mutation that plans with it calls `Kind.guard`, and reads again on KindChanged.
+    A stale kind does no harm to a mutation: it guards its plan with `guard_kinds`, and reads again on KindChanged. So it
+    may plan with a kind of any age, and costs one round trip however long ago the kind was read.
     """
 
     def __init__(self) -> None:
         self._read: dict[str, tuple[Instant, Kind]] = {}
 
-    async def get(self, db: Database, now: Instant, name: str, *, fresh: bool = False) -> Kind:
-        """The kind of this name; from the database when `fresh`, or when it was not read lately.
+    async def get(self, db: Database, now: Instant, name: str, *, fresh: bool = False, guarded: bool = False) -> Kind:
+        """The kind of this name; from the database when `fresh`, or when it was not read lately and is not `guarded`.
 
         Raises KindUnknown. Absence is never remembered.
         """
         at, kind = self._read.get(name, (None, None))
-        if kind is not None and at is not None and not fresh and 0 <= now - at < KIND_CACHE_SECONDS * 1000:
+        if kind is not None and at is not None and not fresh and (guarded or 0 <= now - at < KIND_CACHE_SECONDS * 1000):
             return kind
         reading = Reading()
         row = reading.ask(statements.KIND, name=name)

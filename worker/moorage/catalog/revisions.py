@@ -9,6 +9,9 @@ from moorage.store.transaction import Transaction
 if TYPE_CHECKING:
     from moorage.catalog.kinds import Kind
 
+REPLANS = 3
+"""How often an operation plans anew when a kind is redeclared between its reading and its commit."""
+
 # Every kind that was planned with still has the revision it was planned with.
 _KINDS_ARE_CURRENT = """
 SELECT 1 WHERE NOT EXISTS (

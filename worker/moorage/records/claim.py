@@ -5,19 +5,20 @@ from typing import Any, Final
 
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
+from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
 from moorage.history.append import append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import ids
-from moorage.kernel.errors import LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid
+from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
 from moorage.records import query, statements
 from moorage.records.model import Claim, ClaimRef, Record, RecordLease
-from moorage.records.patterns import claim_candidates, compile
+from moorage.records.patterns import Compiled, claim_candidates, compile
 from moorage.records.visibility import matching, visible
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Row, Scalar, Transaction
+from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
 MAX_EPOCH: Final = 2**53 - 1
 """Epochs are integers that JSON carries exactly."""
@@ -44,36 +45,48 @@ async def claim(
     ids.check_client_id(worker, "a worker's name")
     if not 1 <= limit <= CLAIM_BATCH:
         raise RequestInvalid(f"a claim takes 1 to {CLAIM_BATCH} records")
-    kind, wanted = await matching(db, kinds, caller, now, kind_name, "claim", match)
-    compiled = compile(wanted)
-    expires_at = after(now, checked_seconds(kind.lease_seconds if lease_seconds is None else lease_seconds))
-    claim_id = ids.new("clm", now)
-    tx = Transaction(now)
-    caller.guard(tx)
+    for attempt in range(REPLANS):
+        kind, wanted = await matching(db, kinds, caller, now, kind_name, "claim", match, fresh=attempt > 0, guarded=True)
+        seconds = checked_seconds(kind.lease_seconds if lease_seconds is None else lease_seconds)
+        tx = Transaction(now)
+        caller.guard(tx)
+        guard_kinds(tx, [kind])
+        taken = _plan(tx, caller, compile(wanted), kind_name, worker, limit, after(now, seconds), key)
+        try:
+            await db.commit(tx)
+        except KindChanged:
+            continue
+        except AlreadyDone:
+            return await _claimed_before(db, key)
+        return sorted((_claim(row) for row in taken.rows), key=lambda one: (-one.record.priority, one.record.seq))
+    raise KindConflict("the kind is being redeclared; try again")
+
+
+def _plan(
+    tx: Transaction,
+    caller: Caller,
+    compiled: Compiled,
+    kind: str,
+    worker: str,
+    limit: int,
+    expires_at: Instant,
+    key: Key | None,
+) -> Answer:
+    """Add the claim and its history to a transaction; the answer holds what was taken."""
+    claim_id = ids.new("clm", tx.now)
     keys.remember(tx, key, {"claim": claim_id})
     taken = tx.run(
         statements.CLAIM.replace("{candidates}", claim_candidates(compiled)),
         **compiled.parameters,
-        kind=kind_name,
+        kind=kind,
         limit=limit,
         worker=worker,
         actor=caller.subject,
         claim=claim_id,
         expires_at=expires_at,
     )
-    append_selected(
-        tx,
-        caller.subject,
-        "record.claimed",
-        statements.CLAIMED,
-        expires_at=expires_at,
-        claim=claim_id,
-    )
-    try:
-        await db.commit(tx)
-    except AlreadyDone:
-        return await _claimed_before(db, key)
-    return sorted((_claim(row) for row in taken.rows), key=lambda one: (-one.record.priority, one.record.seq))
+    append_selected(tx, caller.subject, "record.claimed", statements.CLAIMED, expires_at=expires_at, claim=claim_id)
+    return taken
 
 
 async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease_seconds: float | None) -> RecordLease:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.paths import slots
-from moorage.catalog.revisions import KindChanged, guard_kinds
+from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
 from moorage.history.append import Event, append_many
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
@@ -45,7 +45,6 @@ from moorage.store.transaction import Answer, Transaction
 _APART_BYTES: Final = 200_000
 """A row with more than this is stored by a statement of its own, its body in a parameter of its own."""
 
-_REPLANS: Final = 3
 
 _RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ kind: sender: destination: scope:".split())
 """How the ids of the runtime begin, and the names under which history keeps what is no record."""
@@ -125,7 +124,7 @@ async def publish(
     """
     if not 1 <= len(drafts) <= PUBLISH_BATCH:
         raise RequestInvalid(f"a batch has 1 to {PUBLISH_BATCH} records")
-    for attempt in range(_REPLANS):
+    for attempt in range(REPLANS):
         tx = Transaction(now)
         caller.guard(tx)
         planned = await plan(db, kinds, caller, now, drafts, fresh=attempt > 0)
@@ -148,7 +147,7 @@ async def plan(
     """Check the drafts and give them ids; nothing is stored. Kinds come from the cache unless `fresh`."""
     used: dict[str, Kind] = {}
     for name in {draft.kind for draft in drafts}:
-        used[name] = await visible_kind(db, kinds, caller, now, name, "publish", fresh=fresh)
+        used[name] = await visible_kind(db, kinds, caller, now, name, "publish", fresh=fresh, guarded=True)
     new_ids = ids.several("rec", now, len(drafts))
     planned = [
         _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "")

@@ -7,7 +7,7 @@ from typing import Any
 
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
-from moorage.catalog.revisions import KindChanged
+from moorage.catalog.revisions import REPLANS, KindChanged
 from moorage.history.append import append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RequestInvalid, SettlementConflict
@@ -18,8 +18,6 @@ from moorage.records.claim import fence, hidden
 from moorage.records.model import ClaimRef, Draft, Record, Settlement
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
-
-_REPLANS = 3
 
 
 async def settle(
@@ -35,7 +33,7 @@ async def settle(
         raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
     digest = _digest(results)
     children = [_child(draft, ref.record) for draft in results]
-    for attempt in range(_REPLANS):
+    for attempt in range(REPLANS):
         tx = Transaction(now)
         ref = fence(tx, caller, ref)
         planned = await publish.plan(db, kinds, caller, now, children, fresh=attempt > 0) if children else None

@@ -25,9 +25,17 @@ def narrowed(caller: Caller, action: Action, kind: Kind) -> Pattern:
 
 
 async def visible_kind(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, name: str, action: Action, *, fresh: bool = False
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    name: str,
+    action: Action,
+    *,
+    fresh: bool = False,
+    guarded: bool = False,
 ) -> Kind:
-    """The kind, if the caller may do `action` on it.
+    """The kind, if the caller may do `action` on it; see `Kinds.get` for `fresh` and `guarded`.
 
     Raises KindUnknown when there is none or no grant of the caller reaches it, Forbidden when grants reach it but not
     this action. A name that no kind can have is unknown without asking.
@@ -40,18 +48,27 @@ async def visible_kind(
         if not any(caller.may(other, name) for other in ACTIONS):
             raise KindUnknown()
         raise Forbidden(f"the credential does not grant {action} on kind {name!r}")
-    return await kinds.get(db, now, name, fresh=fresh)
+    return await kinds.get(db, now, name, fresh=fresh, guarded=guarded)
 
 
 async def matching(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, name: str, action: Action, match: Mapping[str, Any]
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    name: str,
+    action: Action,
+    match: Mapping[str, Any],
+    *,
+    fresh: bool = False,
+    guarded: bool = False,
 ) -> tuple[Kind, Pattern]:
     """The kind, and the pattern of what matches `match` and is the caller's to do `action` on.
 
     A pattern that does not fit the kind as remembered is held against the kind as stored before it is refused: its paths
     may have been declared elsewhere a moment ago. Raises as `visible_kind` does, and PatternInvalid.
     """
-    kind = await visible_kind(db, kinds, caller, now, name, action)
+    kind = await visible_kind(db, kinds, caller, now, name, action, fresh=fresh, guarded=guarded)
     try:
         wished = parse(match, kind.paths)
     except PatternInvalid:
