@@ -35,7 +35,8 @@ class Narrator:
         """An act begins."""
         self._console.print()
         self._console.print(Rule(Text(f"{number} · {title}", style="bold cyan"), align="left", style="cyan"))
-        self.say(text)
+        self._indented(Text(text, style="italic dim"))
+        self._print("")
 
     def say(self, text: str) -> None:
         """A sentence or two; words between backticks stand out."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from ops.demo.wire import Client, Refused
 
-IDLE_SECONDS = 0.15
-"""How long to wait before asking again when nothing matched."""
+IDLE_SECONDS = 0.2, 1.0
+"""How long to wait before asking again when nothing matched: at first, and at most."""
 
 
 def main() -> None:
@@ -20,6 +20,8 @@ def main() -> None:
     told = json.loads(sys.stdin.readline())
     client = Client(told["url"], told["token"])
     asked = {key: told[key] for key in ("kind", "match", "worker", "limit", "lease_seconds")}
+    first, longest = IDLE_SECONDS
+    idle = first
     while not _stopped(0):
         claims = client.post("/claims", asked)["claims"]
         for one in claims:
@@ -29,8 +31,12 @@ def main() -> None:
             return
         for one in claims:
             settle(client, one)
-        if not claims and _stopped(IDLE_SECONDS):
+        if claims:
+            idle = first
+        elif _stopped(idle):
             return
+        else:
+            idle = min(2 * idle, longest)
 
 
 def settle(client: Client, claim: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from ops.demo.stage import CLOCK, Act, Stage
 from ops.demo.wire import Answer
 
 SHORT_SECONDS = 1.5
+LEASE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ def play(stage: Stage) -> None:
     manager = stage.as_("release-manager")
     expired = _mint(stage, SHORT_SECONDS, "nobody answers in time")
     release = _open_release(stage)
-    claim = manager.post("/claims", {"kind": "release", "worker": "release-manager-1"})["claims"][0]
+    asked = {"kind": "release", "worker": "release-manager-1", "lease_seconds": LEASE_SECONDS}
+    claim = manager.post("/claims", asked)["claims"][0]
     promise = _mint(stage, 300, f"a green build for {release['body']['tag']}")
     stage.say(
         f"Release `{release['body']['tag']}` of {release['body']['repository']} is claimed and waits on an awakeable: "
@@ -35,7 +37,8 @@ def play(stage: Stage) -> None:
     stage.check("it is pending", "pending", manager.get(f"/awake/{promise.token}")["state"])
     green = _run(stage, "completed", "success")
     _deliver(stage, promise, expired, green)
-    lease = manager.post(f"/claims/{release['id']}/renew", {"epoch": claim["lease"]["epoch"], "lease_seconds": 60})["lease"]
+    renewal = {"epoch": claim["lease"]["epoch"], "lease_seconds": 2 * LEASE_SECONDS}
+    lease = manager.post(f"/claims/{release['id']}/renew", renewal)["lease"]
     stage.check("the release's lease is renewed meanwhile, under the same epoch", claim["lease"]["epoch"], lease["epoch"])
     _ship(stage, release, claim, promise)
 

@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "github.summary": {"paths": {"event": "string", "where": "string"}},
     "repository.import": {
         "paths": {"status": "string", "repository.full_name": "string"},
-        "claim": {"lease_seconds": 20, "max_attempts": 3, "retry": {"delay_seconds": 0.3, "factor": 2}},
+        "claim": {"lease_seconds": 60, "max_attempts": 3, "retry": {"delay_seconds": 0.3, "factor": 2}},
     },
     "release": {"paths": {"tag": "string", "repository": "string"}, "claim": {"lease_seconds": 20}},
     "release.shipped": {"paths": {"tag": "string"}},

@@ -7,8 +7,9 @@ from ops.demo.processes import Process
 from ops.demo.stage import CLOCK, Act, Stage
 from ops.demo.wire import Refused, Unanswered
 
-RECORDS = 60
-BEFORE_KILL = 20
+RECORDS = 100
+BEFORE_KILL = 25
+LONG_LEASE_SECONDS = 300
 SHORT_LEASE_SECONDS = 0.5
 
 
@@ -17,7 +18,7 @@ def play(stage: Stage) -> None:
     kept = stage.as_("edge-client").post("/records", _push(stage, -1))["id"]
     short = stage.as_("edge-client").post("/records", _push(stage, -2))["id"]
     token = stage.as_("release-manager").post("/awakeables", {"ttl_seconds": 300, "label": "across a crash"})["token"]
-    held = _claim(stage, 20)
+    held = _claim(stage, LONG_LEASE_SECONDS)
     with Process("publisher", "publisher", _told(stage), stage.folder) as publisher:
         stage.until(f"{BEFORE_KILL} records are acknowledged", lambda: _acknowledged(publisher) >= BEFORE_KILL, 0.01)
         _claim(stage, SHORT_LEASE_SECONDS)
@@ -37,6 +38,7 @@ def play(stage: Stage) -> None:
     )
     stage.note(back_after_seconds=round(seconds, 3), acknowledged_before=len(acknowledged), sent_again=repeated)
     stage.check("it is another process now", True, before != after)
+    stage.check("the burst was cut short: something had to be sent again", True, repeated > 0)
     stage.check(f"the publisher got all {RECORDS} acknowledged in the end", [0, RECORDS], [status, len(said)])
     _records(stage, acknowledged, said, {kept, short})
     _survivors(stage, held, short, token)

@@ -12,7 +12,7 @@ from ops.demo.stage import CLOCK, Act, Stage
 from ops.demo.wire import Refused
 
 DOOMED_LEASE_SECONDS = 2
-LEASE_SECONDS = 15
+LEASE_SECONDS = 60
 AT_ONCE = 4
 """Records that a worker claims in one request."""
 
