@@ -27,7 +27,7 @@
 --                epoch, owner (the worker), claimed_by (the credential's subject), claim (the claim's id), expires_at.
 --                s1..s16 are the values at the kind's declared paths, encoded so that one comparison has one meaning:
 --                NULL missing, a number itself, everything else text behind a tag (s string, b boolean, n null, i instant,
---                a array, o object).
+--                a array, o object). What may be large stands last: SQLite reads a row from its start.
 -- record_parents lineage, child to parent
 -- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept
 -- due_failures   due work that failed when the clock fired it, and when it is tried again
@@ -155,9 +155,7 @@ CREATE TABLE IF NOT EXISTS records (
     seq INTEGER NOT NULL PRIMARY KEY,
     id TEXT NOT NULL,
     kind TEXT NOT NULL,
-    body TEXT NOT NULL,
     body_sha256 TEXT NOT NULL,
-    metadata TEXT NOT NULL,
     priority INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('ready', 'claimed', 'consumed', 'dead')),
     available INTEGER NOT NULL CHECK (available IN (0, 1)),
@@ -171,9 +169,7 @@ CREATE TABLE IF NOT EXISTS records (
     claim TEXT,
     expires_at INTEGER,
     ended_at INTEGER,
-    failure TEXT,
     settlement_sha256 TEXT,
-    receipt TEXT,
     s1 ANY,
     s2 ANY,
     s3 ANY,
@@ -190,6 +186,10 @@ CREATE TABLE IF NOT EXISTS records (
     s14 ANY,
     s15 ANY,
     s16 ANY,
+    failure TEXT,
+    receipt TEXT,
+    metadata TEXT NOT NULL,
+    body TEXT NOT NULL,
     CHECK (available = 0 OR state = 'ready'),
     CHECK (available = 1 OR state <> 'ready' OR not_before IS NOT NULL),
     CHECK ((state = 'claimed') = (expires_at IS NOT NULL)),
