@@ -1,3 +1,3 @@
-"""What every test gets: the clause plugin."""
+"""What every test gets: the clause plugin, and local edges on demand."""
 
-pytest_plugins = ["tests.clauses"]
+pytest_plugins = ["tests.clauses", "tests.edge.edges"]

@@ -1,54 +1,5 @@
-"""Local edges for tests: one of Moorage for the whole session, and any other Worker on demand."""
+"""Names that the tests of the edge share; the fixtures are a plugin, because other folders use them too."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from tests.edge.edges import EdgeFactory, bundle_of
 
-import pytest
-
-from ops.bundle import build_bundle
-from ops.local.edge import EdgeConfig, LocalEdge
-from ops.setup import paths
-
-EdgeFactory = Callable[..., LocalEdge]
-"""`edge_factory(config=None, *, state=None, start=True, **options)`; see the fixture."""
-
-
-def bundle_of(wrangler_config: Path) -> Path:
-    """The bundle of a wrangler.toml: Moorage's own, or that of a Worker that exists for tests."""
-    if wrangler_config == paths.ROOT / "wrangler.toml":
-        return build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle").path
-    name = f"bundle-{wrangler_config.parent.name}"
-    return build_bundle(paths.ROOT, paths.ROOT / "build" / "test-bundles" / name, wrangler_config).path
-
-
-@pytest.fixture(scope="session")
-def edge_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeFactory]:
-    """Makes local edges and stops them when the session ends.
-
-    `config` is a wrangler.toml (default: Moorage's), `state` a folder (default: a fresh one); other keywords go to
-    EdgeConfig, for instance `vars={"MOORAGE_TEST_CLOCK": "1"}`. With `start=False` the edge is returned unstarted.
-    An edge costs about 300 MB while it runs: share one where a test does not need its own.
-    """
-    with ExitStack() as stack:
-
-        def make(
-            config: Path | None = None, *, state: Path | None = None, start: bool = True, **options: object
-        ) -> LocalEdge:
-            wrangler_config = config or paths.ROOT / "wrangler.toml"
-            if "bundle" not in options:
-                options["bundle"] = bundle_of(wrangler_config)
-            folder = state or tmp_path_factory.mktemp("edge")
-            edge = LocalEdge(EdgeConfig(folder, wrangler_config=wrangler_config, **options))  # type: ignore[arg-type]
-            stack.callback(edge.stop)
-            if start:
-                edge.start()
-            return edge
-
-        yield make
-
-
-@pytest.fixture(scope="session")
-def edge(edge_factory: EdgeFactory) -> LocalEdge:
-    """Moorage itself with the test clock, shared by the session: tests keep apart by names of their own."""
-    return edge_factory(vars={"MOORAGE_TEST_CLOCK": "1"})
+__all__ = ["EdgeFactory", "bundle_of"]
