@@ -70,15 +70,30 @@ class _Source:
         return self._trees[module]
 
     def _parse(self, module: str) -> ast.Module | None:
+        file = self._file(module)
+        if file is None:
+            return None
+        try:
+            return ast.parse(file.read_bytes(), str(file))
+        except SyntaxError as error:
+            place = f"{file.relative_to(self._bundle)}:{error.lineno}"
+            raise EntryInvalid(f"{place}: {type(error).__name__}: {error.msg}") from error
+
+    def _file(self, module: str) -> Path | None:
         base = self._bundle.joinpath(*module.split("."))
-        for file in (base.with_name(base.name + ".py"), base / "__init__.py"):
-            if file.is_file():
-                try:
-                    return ast.parse(file.read_bytes(), str(file))
-                except SyntaxError as error:
-                    place = f"{file.relative_to(self._bundle)}:{error.lineno}"
-                    raise EntryInvalid(f"{place}: {type(error).__name__}: {error.msg}") from error
-        return None
+        return next((file for file in (base / "__init__.py", base.with_name(base.name + ".py")) if file.is_file()), None)
+
+    def _imported(self, module: str, node: ast.ImportFrom, name: str) -> tuple[str, str]:
+        """Where `name`, imported into `module` by `node`, comes from: a module and the name there."""
+        original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
+        if node.level == 0:
+            return node.module or "", original
+        file = self._file(module)
+        # One dot means the package that the module is in, or the package itself within its own __init__.
+        up = node.level - (file is not None and file.name == "__init__.py")
+        parts = module.split(".")
+        package = parts[: len(parts) - up]
+        return ".".join([*package, *([node.module] if node.module else [])]), original
 
     def bound(self, module: str) -> list[str]:
         """Names that the module's top level binds by `class` or `from … import`, each once."""
@@ -104,7 +119,7 @@ class _Source:
                 return _Found(module, step)
             if step is None:
                 return None
-            module, name = _imported(module, step, name)
+            module, name = self._imported(module, step, name)
         return None
 
     def describe(self, found: _Found) -> tuple[str, tuple[str, ...]] | None:
@@ -133,11 +148,3 @@ def _definition(tree: ast.Module, name: str) -> ast.ClassDef | ast.ImportFrom | 
         if isinstance(node, ast.ImportFrom) and any((alias.asname or alias.name) == name for alias in node.names):
             return node
     return None
-
-
-def _imported(module: str, node: ast.ImportFrom, name: str) -> tuple[str, str]:
-    original = next(alias.name for alias in node.names if (alias.asname or alias.name) == name)
-    if node.level == 0:
-        return node.module or "", original
-    parents = module.split(".")[: -node.level]
-    return ".".join([*parents, *([node.module] if node.module else [])]), original

@@ -12,9 +12,16 @@ from ops.local.edge import LocalEdge
 
 def ask(edge: LocalEdge, path: str, body: bytes | None = None) -> tuple[int, str]:
     """One request on a connection of its own: status and text."""
-    connection = http.client.HTTPConnection(urlsplit(edge.url).netloc, timeout=60)
+    return ask_url(edge.url + path, body)
+
+
+def ask_url(url: str, body: bytes | None = None, token: str | None = None) -> tuple[int, str]:
+    """One request on a connection of its own: status and text."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
     try:
-        connection.request("GET" if body is None else "POST", path, body)
+        connection.request("GET" if body is None else "POST", parts.path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asgi
-import at_import
+import at_import  # type: ignore[import-not-found]
 import js
 from fastapi import Depends, FastAPI
 from pyodide.ffi import create_proxy, run_sync, to_js
-from room import Room as Room
+from room import Room as Room  # type: ignore[import-not-found]
 from workers import Response, WorkerEntrypoint, wait_until
 
 app = FastAPI()
@@ -42,7 +42,7 @@ def _refused(path: Path, text: str) -> bool:
     return False
 
 
-class Default(WorkerEntrypoint):
+class Default(WorkerEntrypoint):  # type: ignore[misc]
     """Takes requests and cron ticks."""
 
     async def fetch(self, request: Any) -> Any:
@@ -181,7 +181,7 @@ class Default(WorkerEntrypoint):
 
     async def at_javascript_recursion(self, _request: Any) -> Any:
         # Python calls JavaScript, which calls Python: the stack that overflows is JavaScript's.
-        again = create_proxy(lambda: js.Reflect.apply(again, None, []))
+        again: Any = create_proxy(lambda: js.Reflect.apply(again, None, []))
         return again()
 
     async def at_slow(self, _request: Any) -> Any:

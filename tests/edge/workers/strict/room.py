@@ -6,7 +6,7 @@ import js
 from workers import DurableObject, Response
 
 
-class Room(DurableObject):
+class Room(DurableObject):  # type: ignore[misc]
     """Defined outside the entry module, which only imports it: the local edge has to follow the import."""
 
     def __init__(self, ctx: Any, env: Any) -> None:
