@@ -79,12 +79,12 @@ def _without_route(method: str, headers: Headers, found: Found[Route], exchange:
         raise RouteUnknown
     methods = found.methods
     if method == "OPTIONS":
-        response = Response(status_code=204, headers={"allow": cors.allow(methods)})
+        response = Response(status_code=204, headers={"allow": cors.allow(found.advertised)})
         response.raw_headers += cors.for_preflight(headers, exchange.ports.settings.allowed_origins, methods)
         return response
     if _as_get(method) not in methods:
-        response = problems.answer(cors.refusal(method, methods), exchange.id)
-        response.raw_headers.append((b"allow", cors.allow(methods).encode()))
+        response = problems.answer(cors.refusal(method, found.advertised), exchange.id)
+        response.raw_headers.append((b"allow", cors.allow(found.advertised).encode()))
         return response
     return None
 

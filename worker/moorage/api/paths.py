@@ -67,6 +67,11 @@ class Found(Generic[R]):
         """Every method that some place has."""
         return {method for place, _ in self.places for method in place.methods}
 
+    @property
+    def advertised(self) -> set[str]:
+        """The methods of the most literal place. `/records/query` is there to post to, though a record may be so called."""
+        return set(self.places[0][0].methods)
+
     def route(self, method: str) -> tuple[R, str, dict[str, str]]:
         """The route of one of `methods`, its template and parameters."""
         return next(

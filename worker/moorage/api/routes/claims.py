@@ -171,10 +171,16 @@ async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) ->
     return Answer({"lease": shapes.lease(lease)})
 
 
-@api.post("/claims/{record}/release", status_code=204, response_class=Response, responses=fails(*_FENCED))
+@api.post(
+    "/claims/{record}/release",
+    status_code=204,
+    response_class=Response,
+    responses=fails(*_FENCED, IdempotencyConflict),
+)
 async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
     """Give a record back unworked; the attempt is not counted."""
-    await claim.release(request.db, request.caller, request.now, await _ref(request, record, sent))
+    ref = await _ref(request, record, sent)
+    await claim.release(request.db, request.caller, request.now, ref, request.key())
     return nothing()
 
 
@@ -193,7 +199,7 @@ async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) 
     return Answer({"receipt": done.receipt, "record": shapes.record(done.record), "results": results})
 
 
-@api.post("/claims/{record}/fail", response_model=FailedShown, responses=fails(*_FENCED))
+@api.post("/claims/{record}/fail", response_model=FailedShown, responses=fails(*_FENCED, IdempotencyConflict))
 async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> Response:
     """End the attempt as failed: the record is ready again after a delay, or dead after its last attempt."""
     failed = await fail.fail(
@@ -204,6 +210,7 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
         Failure(sent.error.tag, sent.error.message),
         sent.retry_after_seconds,
         sent.dead_letter,
+        request.key(),
     )
     request.wake(failed.not_before)
     return Answer({"record": shapes.record(failed)})

@@ -24,7 +24,14 @@ from moorage.api.fields import (
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.api.shapes import DeadLetterShown, RecordShown
-from moorage.kernel.errors import CursorMismatch, KindUnknown, PatternInvalid, RecordNotDead, RecordUnknown
+from moorage.kernel.errors import (
+    CursorMismatch,
+    IdempotencyConflict,
+    KindUnknown,
+    PatternInvalid,
+    RecordNotDead,
+    RecordUnknown,
+)
 from moorage.kernel.limits import REQUEUE_BATCH
 from moorage.records import dead_letters
 
@@ -72,10 +79,16 @@ async def show_dead_letter(request: ApiRequest, record: RecordId) -> Response:
     return Answer(shapes.dead_letter(found))
 
 
-@api.post("/dead-letters/{record}/requeue", response_model=RecordShown, responses=fails(RecordUnknown, RecordNotDead))
+@api.post(
+    "/dead-letters/{record}/requeue",
+    response_model=RecordShown,
+    responses=fails(RecordUnknown, RecordNotDead, IdempotencyConflict),
+)
 async def requeue(request: ApiRequest, record: RecordId, sent: RequeueSent) -> Response:
     """Make a dead letter ready again, with all its attempts before it."""
-    found = await dead_letters.requeue(request.db, request.ports.kinds, request.caller, request.now, record, sent.reason)
+    found = await dead_letters.requeue(
+        request.db, request.ports.kinds, request.caller, request.now, record, sent.reason, request.key()
+    )
     return Answer(shapes.record(found))
 
 
