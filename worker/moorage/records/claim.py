@@ -104,24 +104,30 @@ async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease
     return RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
 
 
-async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef) -> None:
+async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef, key: Key | None = None) -> None:
     """Give the record back unworked: it is claimable at once and the attempt is not counted.
 
-    Raises RecordUnknown, LeaseFenced, LeaseExpired.
+    The same again under the same key is done already. Raises RecordUnknown, LeaseFenced, LeaseExpired,
+    IdempotencyConflict.
     """
     tx = Transaction(now)
-    ref = fence(tx, caller, ref)
+    ref = fence(tx, caller, ref, key)
     append_selected(tx, caller.subject, "record.released", statements.HELD, record=ref.record)
     tx.run(statements.RELEASE, record=ref.record, epoch=ref.epoch)
-    await commit_fenced(db, caller, now, tx, ref)
+    try:
+        await commit_fenced(db, caller, now, tx, ref)
+    except AlreadyDone:
+        await done_before(db, key)
 
 
-def fence(tx: Transaction, caller: Caller, ref: ClaimRef) -> ClaimRef:
+def fence(tx: Transaction, caller: Caller, ref: ClaimRef, key: Key | None = None) -> ClaimRef:
     """Let the transaction commit only under this claim (clause leases.fence); the answer is the claim to name in it.
 
-    An epoch outside 1 to MAX_EPOCH is nobody's, and is named 0.
+    An epoch outside 1 to MAX_EPOCH is nobody's, and is named 0. With a key that was used before the commit raises
+    AlreadyDone, whatever became of the claim; see `done_before`.
     """
     caller.guard(tx)
+    keys.remember(tx, key, {"record": ref.record})
     epoch = ref.epoch if 1 <= ref.epoch <= MAX_EPOCH else 0
     where: dict[str, Scalar] = {"record": ref.record, "epoch": epoch, "actor": caller.subject}
     tx.require(statements.EXISTS, RecordUnknown(), record=ref.record)
@@ -156,6 +162,18 @@ def checked_seconds(seconds: float) -> float:
         message = f"a lease lasts 0.001 to {LEASE_SECONDS} seconds"
         raise RequestInvalid(message, errors=[{"pointer": "/lease_seconds", "message": message}])
     return seconds
+
+
+async def done_before(db: Database, key: Key | None) -> Record:
+    """The record that the key's first request worked on, as it is now.
+
+    Raises IdempotencyConflict when that request was another one, RecordUnknown when the record is gone.
+    """
+    reference = await keys.recall(db, key)
+    found = await query.read(db, [reference["record"]])
+    if not found:
+        raise RecordUnknown()
+    return found[0]
 
 
 async def _claimed_before(db: Database, key: Key | None) -> list[Claim]:

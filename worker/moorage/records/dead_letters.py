@@ -7,11 +7,14 @@ from typing import Any
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.history.append import append_selected
+from moorage.idempotency import keys
+from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel.errors import RecordNotDead, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import query, statements
+from moorage.records.claim import done_before
 from moorage.records.model import Attempt, DeadLetter, Record
 from moorage.records.patterns import compile
 from moorage.records.visibility import matching, narrowed, visible, visible_kind
@@ -53,10 +56,13 @@ async def show(db: Database, kinds: Kinds, caller: Caller, now: Instant, record:
     return letter
 
 
-async def requeue(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str, reason: str) -> Record:
+async def requeue(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str, reason: str, key: Key | None = None
+) -> Record:
     """Make a dead letter ready again, with all its attempts before it; history keeps reason and failure.
 
-    Raises RecordUnknown, Forbidden without a grant to operate, RecordNotDead.
+    The same again under the same key answers the record as it is now. Raises RecordUnknown, Forbidden without a grant to
+    operate, RecordNotDead, IdempotencyConflict.
     """
     found = await query.get(db, kinds, caller, now, record)
     caller.demand("operate", found.kind)
@@ -64,8 +70,12 @@ async def requeue(db: Database, kinds: Kinds, caller: Caller, now: Instant, reco
         raise RecordUnknown()
     tx = Transaction(now)
     caller.guard(tx)
+    keys.remember(tx, key, {"record": record})
     tx.require(statements.IS_DEAD, RecordNotDead(), record=record)
-    return (await _requeue(db, tx, caller, reason, statements.CHOSEN_ONE, {"record": record}))[0]
+    try:
+        return (await _requeue(db, tx, caller, reason, statements.CHOSEN_ONE, {"record": record}))[0]
+    except AlreadyDone:
+        return await done_before(db, key)
 
 
 async def requeue_matching(

@@ -2,12 +2,13 @@
 
 from moorage.catalog.access import Caller
 from moorage.history.append import append_selected
+from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag, LeaseExpired, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RETRY_SECONDS, TEXT_CHARACTERS
 from moorage.records import statements
-from moorage.records.claim import commit_fenced, fence
+from moorage.records.claim import commit_fenced, done_before, fence
 from moorage.records.model import ClaimRef, Failure, Record
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Transaction
@@ -21,19 +22,20 @@ async def fail(
     failure: Failure,
     retry_after_seconds: float | None = None,
     dead_letter: bool = False,
+    key: Key | None = None,
 ) -> Record:
     """End the attempt as failed: the record is ready again after the delay, or dead after its last attempt, or at once
     when `dead_letter` says that no other attempt could succeed.
 
-    `retry_after_seconds` (0 to RETRY_SECONDS) supersedes the kind's own delay. Raises RecordUnknown, LeaseFenced,
-    LeaseExpired, RequestInvalid.
+    `retry_after_seconds` (0 to RETRY_SECONDS) supersedes the kind's own delay. The same again under the same key answers
+    the record as it is now. Raises RecordUnknown, LeaseFenced, LeaseExpired, RequestInvalid, IdempotencyConflict.
     """
     if len(failure.message) > TEXT_CHARACTERS:
         raise RequestInvalid(f"an error's message has at most {TEXT_CHARACTERS} characters")
     if retry_after_seconds is not None and not 0 <= retry_after_seconds <= RETRY_SECONDS:
         raise RequestInvalid(f"retry_after_seconds lies between 0 and {RETRY_SECONDS}")
     tx = Transaction(now)
-    ref = fence(tx, caller, ref)
+    ref = fence(tx, caller, ref, key)
     ended = tx.run(
         statements.FAIL,
         record=ref.record,
@@ -44,7 +46,10 @@ async def fail(
     )
     append_selected(tx, caller.subject, "record.failed", statements.ENDED_ATTEMPT, record=ref.record)
     append_selected(tx, caller.subject, "record.dead_lettered", statements.DIED_NOW, record=ref.record)
-    await commit_fenced(db, caller, now, tx, ref)
+    try:
+        await commit_fenced(db, caller, now, tx, ref)
+    except AlreadyDone:
+        return await done_before(db, key)
     return Record.of(ended.one())
 
 
