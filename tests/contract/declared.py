@@ -1,6 +1,7 @@
-"""Kinds and records as the catalog's tests need them."""
+"""Kinds and records as the catalog's tests need them, and a database on which others are at work too."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moorage.catalog.access import Action, Caller, Grant
@@ -9,6 +10,8 @@ from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.model import KindDeclaration
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
+from moorage.store.ports import Cost, Database
+from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store
 
 NOW = Instant(1_800_000_000_000)
@@ -39,3 +42,32 @@ async def publish(store: Store, kind: str, *bodies: Any, first: int = 1) -> None
     """Records of a kind as an earlier declaration left them: with no slot filled."""
     rows = [[first + number, kind, canonical.dumps(body)] for number, body in enumerate(bodies)]
     await store.sql(RECORD, json.dumps(rows, ensure_ascii=False))
+
+
+class Interrupted:
+    """A database on which something else happens right before each of the first commits."""
+
+    def __init__(self, inner: Database, happenings: list[Callable[[], Awaitable[object]]]) -> None:
+        self._inner = inner
+        self._happenings = happenings
+        self.commits = 0
+
+    @property
+    def cost(self) -> Cost:
+        return self._inner.cost
+
+    @cost.setter
+    def cost(self, cost: Cost) -> None:
+        self._inner.cost = cost
+
+    async def read(self, reading: Reading) -> None:
+        await self._inner.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        self.commits += 1
+        if self._happenings:
+            await self._happenings.pop(0)()
+        await self._inner.commit(transaction)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._inner.initialize(statements)

@@ -10,10 +10,8 @@ from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import KindDeclaration
 from moorage.kernel.errors import KindConflict
 from moorage.kernel.limits import KIND_BACKFILL, KIND_BACKFILL_BYTES
-from moorage.store.ports import Cost, Database
-from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store, dump
-from tests.contract.declared import NOW, ROOT, publish, put
+from tests.contract.declared import NOW, ROOT, Interrupted, publish, put
 
 pytestmark = pytest.mark.clause("catalog.kind")
 
@@ -80,39 +78,11 @@ async def test_a_path_is_not_added_past_the_limit_of_bytes(store: Store) -> None
 
 async def test_long_values_are_filled_in_by_several_statements_of_one_transaction(store: Store) -> None:
     await put(store, "doc")
-    texts = [str(number).ljust(2000, "é" if number % 2 else "x") for number in range(400)]
-    await publish(store, "doc", *({"t": text} for text in texts))
+    texts = [str(number).ljust(2000, "é") for number in range(600)]  # more than one bound value may have
+    for first in (0, 300):
+        await publish(store, "doc", *({"t": text} for text in texts[first : first + 300]), first=first + 1)
     await put(store, "doc", paths={"t": "string"})
     assert await slot(store, 1) == [f"s{text}" for text in texts]
-
-
-class Interrupted:
-    """A database on which something else happens right before each of the first commits."""
-
-    def __init__(self, inner: Database, happenings: list[Callable[[], Awaitable[object]]]) -> None:
-        self._inner = inner
-        self._happenings = happenings
-        self.commits = 0
-
-    @property
-    def cost(self) -> Cost:
-        return self._inner.cost
-
-    @cost.setter
-    def cost(self, cost: Cost) -> None:
-        self._inner.cost = cost
-
-    async def read(self, reading: Reading) -> None:
-        await self._inner.read(reading)
-
-    async def commit(self, transaction: Transaction) -> None:
-        self.commits += 1
-        if self._happenings:
-            await self._happenings.pop(0)()
-        await self._inner.commit(transaction)
-
-    async def initialize(self, statements: list[str]) -> None:
-        await self._inner.initialize(statements)
 
 
 async def test_a_record_published_meanwhile_is_filled_in_too(store: Store) -> None:
@@ -125,13 +95,16 @@ async def test_a_record_published_meanwhile_is_filled_in_too(store: Store) -> No
     assert await slot(store, 1) == [1, 2]
 
 
-async def test_a_declaration_made_meanwhile_is_kept(store: Store) -> None:
-    await put(store, "doc", paths={"a": "any"})
-    db = Interrupted(store.db(), [lambda: put(store, "doc", paths={"a": "any", "b": "any"})])
-    declared = KindDeclaration.model_validate({"paths": {"a": "any", "b": "any", "c": "any"}})
+@pytest.mark.parametrize("before", [{}, {"a": "any"}])
+async def test_a_declaration_made_meanwhile_keeps_its_slots(store: Store, before: dict[str, str]) -> None:
+    if before:
+        await put(store, "doc", paths=before)
+    db = Interrupted(store.db(), [lambda: put(store, "doc", paths={**before, "c": "any"})])
+    declared = KindDeclaration.model_validate({"paths": {**before, "b": "any", "c": "any"}})
     kind = await declare(db, ROOT, NOW, Kinds(), "doc", declared)
-    assert {text: path.slot for text, path in kind.paths.items()} == {"a": 1, "b": 2, "c": 3}
-    assert kind.revision == 3
+    assert list(kind.paths) == [*before, "c", "b"]
+    assert [path.slot for path in kind.paths.values()] == list(range(1, len(before) + 3))
+    assert kind.revision == len(before) + 2
 
 
 async def test_a_kind_that_never_rests_is_refused_after_a_few_tries(store: Store) -> None:

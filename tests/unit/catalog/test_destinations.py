@@ -33,6 +33,7 @@ def allowed(url: str, *, allow_local: bool = False) -> bool:
         "HTTPS://EXAMPLE.test/",
         "https://93.184.216.34/",
         "https://[2606:2800:220:1:248:1893:25c8:1946]/",
+        "https://[::ffff:93.184.216.34]/",
         "https://1password.example/",
         "https://xn--bcher-kva.example/",
     ],
