@@ -1,6 +1,8 @@
 """`moorage demo`: the main story on real input, told to a reader and checked claim by claim."""
 
+import os
 import signal
+import sys
 from types import FrameType
 from typing import Annotated
 
@@ -24,6 +26,10 @@ def command(
     except KeyboardInterrupt:
         typer.echo("interrupted; every process is stopped", err=True)
         status = 130
+    except BrokenPipeError:
+        # Whoever read the story has gone. Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
     raise typer.Exit(status)
 
 

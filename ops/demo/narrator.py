@@ -141,6 +141,7 @@ class Narrator:
             self._console.print(shown)
         for line in captured.get().splitlines():
             self._console.file.write(f"{line.rstrip()}\n")
+        self._console.file.flush()
 
 
 class Working:

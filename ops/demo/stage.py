@@ -72,14 +72,22 @@ class Stage:
         """Keep facts for the document."""
         self.told[-1].facts.update(facts)
 
-    def until(self, what: str, look: Callable[[], T | None], pause: float = 0.1) -> T:
+    def until(
+        self,
+        what: str,
+        look: Callable[[], T | None],
+        pause: float = 0.1,
+        progress: Callable[[], str] | None = None,
+    ) -> T:
         """Look until there is something and return it. Raises Refused after PATIENCE_SECONDS."""
         end = time.monotonic() + PATIENCE_SECONDS
-        with self.narrator.working(f"waiting until {what}"):
+        with self.narrator.working(f"waiting until {what}") as working:
             while True:
                 found = look()
                 if found is not None and found is not False:
                     return found
+                if progress is not None:
+                    working.say(progress())
                 if time.monotonic() > end:
                     raise Refused(f"waited {PATIENCE_SECONDS:.0f} s and it did not happen: {what}")
                 time.sleep(pause)

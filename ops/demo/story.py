@@ -33,12 +33,14 @@ ACTS = (
 def run(acts: Sequence[Act], *, as_json: bool, keep: bool) -> int:
     """Tell `acts` in a fresh folder and return the exit status: 0 when every claim holds, 1 otherwise.
 
-    Whatever was started is stopped before it returns or raises, Ctrl-C included.
+    Whatever was started is stopped before it returns or raises, Ctrl-C included. Raises CommandFailed when the payloads
+    are not installed.
     """
     console = Console(quiet=as_json, highlight=False)
+    payloads = deliveries()
     folder = Path(tempfile.mkdtemp(prefix="moorage-demo-"))
     began = time.monotonic()
-    stage = Stage(Narrator(console), folder, deliveries())
+    stage = Stage(Narrator(console), folder, payloads)
     try:
         with stage.exits:
             tell(stage, acts)

@@ -77,10 +77,12 @@ def _await_all(stage: Stage, crew: list[Process]) -> None:
         for worker in crew:
             if not worker.running():
                 raise Refused(f"the worker {worker.name} ended: {worker.complaint()}")
-        settled = [one for worker in crew for one in worker.said() if one["did"] == "settled"]
-        return len(settled) >= total
+        return settled() >= total
 
-    stage.until(f"{total} records are settled", finished)
+    def settled() -> int:
+        return len([one for worker in crew for one in worker.said() if one["did"] == "settled"])
+
+    stage.until(f"{total} records are settled", finished, progress=lambda: f"{settled()} of {total} records are settled")
 
 
 def _show(stage: Stage, done: dict[str, list[Any]]) -> None:
