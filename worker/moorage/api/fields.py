@@ -21,9 +21,9 @@ class Sent(BaseModel):
 
 
 class Shown(BaseModel):
-    """The shape of an answer. It documents; answers are rendered without passing through it."""
+    """The shape of an answer. It documents, and is built only for that: answers do not pass through it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 def _instant(value: Any) -> int:
@@ -81,7 +81,7 @@ class FieldError(Shown):
 class ProblemShown(BaseModel):
     """An error, RFC 9457. Some errors have further members."""
 
-    model_config = ConfigDict(extra="allow", title="Problem")
+    model_config = ConfigDict(extra="allow", title="Problem", defer_build=True)
 
     type: str
     title: str

@@ -4,10 +4,11 @@ import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi.openapi.utils import get_openapi
-from starlette.routing import BaseRoute
+from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 import moorage
 from moorage.api.fields import ProblemShown
@@ -25,10 +26,14 @@ from moorage.kernel.errors import (
     reference,
 )
 
+if TYPE_CHECKING:
+    from moorage.api.routing import Route
+
 ACCESS = "x-access"
 """OpenAPI member that says how a route admits: "credential" (the default), "open", or "own"."""
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_REF = "#/components/schemas/{model}"
 _ABOUT = (
     "Records that workers claim by pattern under fenced leases, and awakeables that the outside world resolves. "
     "Instants are RFC 3339 UTC, sizes bytes, durations seconds. Errors are `application/problem+json`."
@@ -38,7 +43,7 @@ _ABOUT = (
 class Document:
     """The OpenAPI document of a set of routes, made when it is first asked for."""
 
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, routes: Sequence["Route"]) -> None:
         self._routes = routes
 
     @cached_property
@@ -54,9 +59,10 @@ class Document:
         schemas = made.setdefault("components", {}).setdefault("schemas", {})
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)
-        problem = ProblemShown.model_json_schema(ref_template="#/components/schemas/{model}")
+        problem = ProblemShown.model_json_schema(ref_template=_REF)
         schemas.update(problem.pop("$defs", {}))
         schemas["Problem"] = problem
+        schemas.update(_describe_answers(made, self._routes))
         made["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         for _, _, operation in operations(made):
             _complete(operation)
@@ -78,6 +84,22 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str
     for path, item in document["paths"].items():
         for method, operation in item.items():
             yield method.upper(), path, operation
+
+
+def _describe_answers(document: Mapping[str, Any], routes: Sequence["Route"]) -> dict[str, Any]:
+    """Give each operation the schema of its answer; what these share is returned, to be a component."""
+    answering = [(number, route) for number, route in enumerate(routes) if route.answer is not None]
+    inputs: list[tuple[int, JsonSchemaMode, TypeAdapter[Any]]]
+    inputs = [(number, "serialization", TypeAdapter(route.answer)) for number, route in answering]
+    found, shared = TypeAdapter.json_schemas(inputs, ref_template=_REF)
+    for number, route in answering:
+        schema = found[(number, "serialization")]
+        for method in route.methods or ():
+            operation = document["paths"][route.path_format][method.lower()]
+            status = str(route.status_code or 200)
+            operation["responses"][status]["content"] = {"application/json": {"schema": schema}}
+    defined: dict[str, Any] = shared.get("$defs", {})
+    return defined
 
 
 def _complete(operation: dict[str, Any]) -> None:

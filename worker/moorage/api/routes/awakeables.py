@@ -90,7 +90,7 @@ class RejectSent(Sent):
     message: str = Field(max_length=int(TEXT_CHARACTERS))
 
 
-class ErrorShown(Shown):
+class RejectionShown(Shown):
     """Why an awakeable was rejected."""
 
     tag: FailureTag
@@ -110,7 +110,7 @@ class AwakeableShown(Shown):
     metadata: JsonObject | None = None
     created_by: str | None = None
     ended_by: str | None = None
-    error: ErrorShown | None = None
+    error: RejectionShown | None = None
     payload: Any = None
 
 
