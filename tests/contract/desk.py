@@ -132,14 +132,21 @@ class Desk:
     async def renew(self, held: ClaimRef, seconds: float | None = None) -> RecordLease:
         return await claim.renew(self.db(), self.caller, self.now, held, seconds)
 
-    async def release(self, held: ClaimRef) -> None:
-        await claim.release(self.db(), self.caller, self.now, held)
+    async def release(self, held: ClaimRef, key: Key | None = None) -> None:
+        await claim.release(self.db(), self.caller, self.now, held, key)
 
     async def settle(self, held: ClaimRef, *results: Draft) -> Settlement:
         return await settle.settle(self.db(), self.kinds, self.caller, self.now, held, results)
 
-    async def fail(self, held: ClaimRef, failure: Failure = BOOM, retry: float | None = None, dead: bool = False) -> Record:
-        return await fail.fail(self.db(), self.caller, self.now, held, failure, retry, dead)
+    async def fail(
+        self,
+        held: ClaimRef,
+        failure: Failure = BOOM,
+        retry: float | None = None,
+        dead: bool = False,
+        key: Key | None = None,
+    ) -> Record:
+        return await fail.fail(self.db(), self.caller, self.now, held, failure, retry, dead, key)
 
     async def get(self, record: str) -> Record:
         return await query.get(self.db(), self.kinds, self.caller, self.now, record)
@@ -165,8 +172,8 @@ class Desk:
     async def letter(self, record: str) -> DeadLetter:
         return await dead_letters.show(self.db(), self.kinds, self.caller, self.now, record)
 
-    async def requeue(self, record: str, reason: str = "mended") -> Record:
-        return await dead_letters.requeue(self.db(), self.kinds, self.caller, self.now, record, reason)
+    async def requeue(self, record: str, reason: str = "mended", key: Key | None = None) -> Record:
+        return await dead_letters.requeue(self.db(), self.kinds, self.caller, self.now, record, reason, key)
 
     async def requeue_matching(self, match: Mapping[str, Any], limit: int = 500, kind: str = KIND) -> list[Record]:
         return await dead_letters.requeue_matching(

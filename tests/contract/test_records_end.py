@@ -1,7 +1,7 @@
 """What a holder may do with a claim, and what nobody else may: renew, release, settle, fail."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,9 +46,21 @@ async def desk(store: Store) -> Desk:
 
 async def refused(desk: Desk, write: Callable[[Desk, ClaimRef], Awaitable[Any]], held: ClaimRef, error: Any) -> None:
     """The write raises `error` and changes nothing."""
+    await all_refused(desk, [held], error, [write])
+
+
+async def all_refused(
+    desk: Desk,
+    claims: Sequence[ClaimRef],
+    error: Any,
+    writes: Iterable[Callable[[Desk, ClaimRef], Awaitable[Any]]] = WRITES.values(),
+) -> None:
+    """Each write under each claim raises `error` and changes nothing."""
     before = await dump(desk.store)
-    with pytest.raises(error):
-        await write(desk, held)
+    for held in claims:
+        for write in writes:
+            with pytest.raises(error):
+                await write(desk, held)
     assert await dump(desk.store) == before
 
 
@@ -61,53 +73,40 @@ async def settle_with(*arguments: Any) -> Any:
 # --- The fence ---
 
 
-@each_write
 @pytest.mark.clause("leases.fence")
-async def test_a_record_that_is_not_there_is_unknown(desk: Desk, write: Any) -> None:
-    await refused(desk, write, ClaimRef("rec_nobody", 1), RecordUnknown)
+async def test_a_record_that_is_not_there_is_unknown(desk: Desk) -> None:
+    await all_refused(desk, [ClaimRef("rec_nobody", 1)], RecordUnknown)
 
 
-@each_write
 @pytest.mark.clause("leases.fence")
-@pytest.mark.parametrize("epoch", [0, -1, 1, 3, 2**53 - 1, 2**53, 10**30, -(10**30)])
-async def test_an_epoch_that_is_not_the_claims_is_fenced(desk: Desk, write: Any, epoch: int) -> None:
+async def test_an_epoch_that_is_not_the_claims_is_fenced(desk: Desk) -> None:
+    [record] = (await desk.query()).items
+    await all_refused(desk, [ClaimRef(record.id, epoch) for epoch in (0, 1)], LeaseFenced)
     await desk.release(ref(await desk.claim_one()))
     held = await desk.claim_one()
     assert held.lease.epoch == 2
-    await refused(desk, write, ClaimRef(held.record.id, epoch), LeaseFenced)
+    wrong = (0, -1, 1, 3, 2**53 - 1, 2**53, 10**30, -(10**30))
+    await all_refused(desk, [ClaimRef(held.record.id, epoch) for epoch in wrong], LeaseFenced)
 
 
-@each_write
 @pytest.mark.clause("leases.fence")
-async def test_a_record_that_was_never_claimed_is_fenced(desk: Desk, write: Any) -> None:
-    [record] = (await desk.query()).items
-    for epoch in (0, 1):
-        await refused(desk, write, ClaimRef(record.id, epoch), LeaseFenced)
-
-
-@each_write
-@pytest.mark.clause("leases.fence")
-async def test_another_subject_is_fenced_even_with_the_right_epoch(desk: Desk, write: Any) -> None:
+async def test_another_subject_is_fenced_even_with_the_right_epoch(desk: Desk) -> None:
     held = await desk.claim_one()
     other = desk.seen_by(await desk.credential("ben", Grant(ACTIONS)))
-    await refused(other, write, ref(held), LeaseFenced)
+    await all_refused(other, [ref(held)], LeaseFenced)
 
 
-@each_write
 @pytest.mark.clause("leases.fence", "leases.renew", "kernel.instants")
-async def test_at_its_expiry_instant_a_lease_is_over(desk: Desk, write: Any) -> None:
-    held = await desk.claim_one(seconds=5)
-    desk.pass_time(5)
-    await refused(desk, write, ref(held), LeaseExpired)
-    # The same once the Clock has given the record back, and once the record has died of it.
-    for _ in range(2):
-        assert await desk.fire() == {"lease_expired": 1}
-        await refused(desk, write, ref(held), LeaseExpired)
+async def test_at_its_expiry_instant_a_lease_is_over(desk: Desk) -> None:
+    """Before the Clock comes, once it has given the record back, and once the record has died of it."""
+    for _ in range(3):
         held = await desk.claim_one(seconds=5)
         desk.pass_time(5)
-    assert await desk.fire() == {"lease_expired": 1}
-    assert (await desk.get(held.record.id)).state == "dead"
-    await refused(desk, write, ref(held), LeaseExpired)
+        await all_refused(desk, [ref(held)], LeaseExpired)
+        assert await desk.fire() == {"lease_expired": 1}
+        await all_refused(desk, [ref(held)], LeaseExpired)
+    [record] = (await desk.query()).items
+    assert record.state == "dead"
 
 
 @each_write
@@ -120,20 +119,18 @@ async def test_a_millisecond_before_its_expiry_a_lease_holds(desk: Desk, write: 
     await desk.history_agrees()
 
 
-@each_write
 @pytest.mark.clause("leases.fence")
-async def test_an_expired_holder_is_fenced_once_another_claims(desk: Desk, write: Any) -> None:
+async def test_an_expired_holder_is_fenced_once_another_claims(desk: Desk) -> None:
     first = await desk.claim_one(seconds=5)
     desk.pass_time(5)
     await desk.fire()
     await desk.claim_one(worker="ben")
-    await refused(desk, write, ref(first), LeaseFenced)
+    await all_refused(desk, [ref(first)], LeaseFenced)
 
 
-@each_write
 @pytest.mark.clause("leases.fence")
 @pytest.mark.parametrize("end", ["release", "fail", "dead-letter", "requeue"])
-async def test_a_claim_that_was_ended_is_fenced(desk: Desk, write: Any, end: str) -> None:
+async def test_a_claim_that_was_ended_is_fenced(desk: Desk, end: str) -> None:
     """Also when an earlier attempt left its expiry as the record's last failure."""
     await desk.claim_one(seconds=1)
     desk.pass_time(1)
@@ -142,7 +139,7 @@ async def test_a_claim_that_was_ended_is_fenced(desk: Desk, write: Any, end: str
     await WRITES["dead-letter" if end == "requeue" else end](desk, ref(held))
     if end == "requeue":
         await desk.requeue(held.record.id)
-    await refused(desk, write, ref(held), LeaseFenced)
+    await all_refused(desk, [ref(held)], LeaseFenced)
 
 
 # --- Renew and release ---

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from moorage.kernel.errors import IdempotencyConflict, IdInvalid, StorageBindingUnavailable
+from moorage.kernel.errors import IdempotencyConflict, IdInvalid, LeaseFenced, RecordNotDead, StorageBindingUnavailable
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS
 from moorage.records import publish
-from moorage.records.model import Draft
+from moorage.records.model import ClaimRef, Draft
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import KIND, Desk, grant, ref
 from tests.contract.faults import Fault, FaultyDatabase, Plan
@@ -128,6 +128,41 @@ async def test_a_claim_under_a_key_never_shows_what_another_claim_holds(desk: De
     second = await desk.claim_one(worker="ben")
     assert await desk.claim(key=key) == []
     assert (await desk.get(second.record.id)).state == "claimed"
+
+
+@pytest.mark.clause("records.idempotent", "leases.fence", "records.dead-letter")
+async def test_ends_under_a_key_may_be_asked_for_again(desk: Desk) -> None:
+    """Without a key, asking again after a lost answer is fenced: somebody else may hold the record by now."""
+    await desk.publish_all(DRAFTS[:1])
+    held = ref(await desk.claim_one())
+    await desk.release(held, desk.key("release", held.epoch))
+    again = ref(await desk.claim_one())
+    await desk.release(held, desk.key("release", held.epoch))
+    assert (await desk.get(held.record)).state == "claimed"
+    failed = await desk.fail(again, dead=True, key=desk.key("fail", again.epoch))
+    before = await dump(desk.store)
+    assert await desk.fail(again, dead=True, key=desk.key("fail", again.epoch)) == failed
+    with pytest.raises(IdempotencyConflict):
+        await desk.fail(again, key=desk.key("fail", "another failure"))
+    with pytest.raises(LeaseFenced):
+        await desk.fail(again, dead=True)
+    assert await dump(desk.store) == before
+    requeued = await desk.requeue(held.record, key=desk.key("requeue", held.record))
+    assert await desk.requeue(held.record, key=desk.key("requeue", held.record)) == requeued
+    with pytest.raises(RecordNotDead):
+        await desk.requeue(held.record)
+    assert (await desk.types(held.record))[-3:] == ["failed", "dead_lettered", "requeued"]
+    await desk.history_agrees()
+
+
+@pytest.mark.clause("records.idempotent", "leases.fence")
+async def test_a_refused_end_does_not_use_up_its_key(desk: Desk) -> None:
+    await desk.publish_all(DRAFTS[:1])
+    held = ref(await desk.claim_one())
+    key = desk.key("fail", "content")
+    with pytest.raises(LeaseFenced):
+        await desk.fail(ClaimRef(held.record, held.epoch + 1), key=key)
+    assert (await desk.fail(held, key=key)).state == "ready"
 
 
 @pytest.mark.clause("kernel.ids")

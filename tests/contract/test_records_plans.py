@@ -40,7 +40,7 @@ INDEX_ORDER = {
 }
 """What reads an index of the leased or the waiting alone: its first entry, or all of it to replay a claim."""
 
-_SCAN = re.compile(r"\bSCAN (?!CONSTANT ROW|reached|nearest|choice|\w+ VIRTUAL TABLE|\(subquery)")
+_SCAN = re.compile(r"\bSCAN (?!CONSTANT ROW|reached|nearest|choice|\w+ (?:EXISTS )?VIRTUAL TABLE|\(subquery)")
 
 
 def standing_alone() -> list[tuple[str, str]]:
