@@ -37,11 +37,12 @@ async def settle(
         tx = Transaction(now)
         ref = fence(tx, caller, ref)
         planned = await publish.plan(db, kinds, caller, now, children, fresh=attempt > 0) if children else None
+        # In the order of its canonical text, so that a replay answers the same bytes.
         receipt = {
-            "record": ref.record,
             "epoch": ref.epoch,
-            "settled_at": render(now),
+            "record": ref.record,
             "results": [one.id for one in planned or []],
+            "settled_at": render(now),
             "sha256": digest,
         }
         append_selected(
