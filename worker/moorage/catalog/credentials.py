@@ -233,9 +233,7 @@ def _sha256(token: str) -> str:
 
 
 def _grants(text: str) -> tuple[Grant, ...]:
-    return tuple(
-        Grant(frozenset(grant["actions"]), tuple(grant["kinds"]), grant.get("match")) for grant in json.loads(text)
-    )
+    return tuple(Grant(frozenset(grant["actions"]), tuple(grant["kinds"]), grant.get("match")) for grant in json.loads(text))
 
 
 def _grant_data(grant: Grant) -> dict[str, Any]:
@@ -262,9 +260,7 @@ def _grant(declared: GrantDeclaration, number: int) -> Grant:
     """The grant as kept: each kind once, and `*` or no kinds at all as the grant for all of them."""
     for pattern in declared.kinds or ():
         if _KINDS.fullmatch(pattern) is None:
-            raise refused(
-                f"/grants/{number}/kinds", f"holds {shown(pattern)}, neither a kind's name nor a prefix and *"
-            )
+            raise refused(f"/grants/{number}/kinds", f"holds {shown(pattern)}, neither a kind's name nor a prefix and *")
     if declared.match is not None and canonical.size(canonical.dumps(declared.match)) > METADATA_BYTES:
         raise refused(f"/grants/{number}/match", f"is longer than {METADATA_BYTES} bytes")
     if declared.match is not None and "admin" in declared.actions:

@@ -36,9 +36,7 @@ class Backfill:
     pairs: Mapping[int, Sequence[tuple[int, Encoded]]]
 
 
-async def declare(
-    db: Database, caller: Caller, now: Instant, kinds: Kinds, name: str, declaration: KindDeclaration
-) -> Kind:
+async def declare(db: Database, caller: Caller, now: Instant, kinds: Kinds, name: str, declaration: KindDeclaration) -> Kind:
     """Declare a kind, or declare it again with more.
 
     New paths get the next free slots. The claim policy and the retention may change; a path may neither go nor change
@@ -158,9 +156,7 @@ def _chunks(pairs: Iterable[tuple[int, Encoded]]) -> Iterator[str]:
         yield f"[{','.join(texts)}]"
 
 
-def _columns(
-    name: str, declared: Mapping[str, DeclaredPath], declaration: KindDeclaration
-) -> dict[str, str | int | None]:
+def _columns(name: str, declared: Mapping[str, DeclaredPath], declaration: KindDeclaration) -> dict[str, str | int | None]:
     claim = declaration.claim
     return {
         "name": name,

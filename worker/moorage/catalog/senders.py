@@ -66,9 +66,7 @@ class SenderCaller(Caller):
 
     def guard(self, tx: Transaction) -> None:
         """Let the transaction commit only while the sender is as it was; it aborts with Unauthenticated."""
-        tx.require(
-            statements.SENDER_IS_UNCHANGED, signatures.refusal(), sender=self.sender, updated_at=self.declared_at
-        )
+        tx.require(statements.SENDER_IS_UNCHANGED, signatures.refusal(), sender=self.sender, updated_at=self.declared_at)
 
 
 @dataclass(frozen=True, slots=True)

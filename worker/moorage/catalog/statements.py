@@ -66,8 +66,7 @@ KIND_ENDS_AT = "SELECT 1 WHERE coalesce((SELECT max(seq) FROM records WHERE kind
 # For each slot, the statement that fills it for records named by position, from pairs of position and encoded value. A
 # slot that was free is NULL in every record, so a record without the path needs no pair.
 BACKFILL: Final[tuple[str, ...]] = tuple(
-    f"UPDATE records SET s{slot} = pair.value ->> 1 "
-    "FROM json_each(:pairs) AS pair WHERE records.seq = pair.value ->> 0"
+    f"UPDATE records SET s{slot} = pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE records.seq = pair.value ->> 0"
     for slot in range(1, KIND_PATHS + 1)
 )
 
