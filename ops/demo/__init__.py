@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""The signals that end the story early: a closed terminal sends the last."""
+
 
 def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the story.")] = False,
@@ -19,7 +22,7 @@ def command(
     """
     from ops.demo.story import ACTS, run  # the processes that the story starts need none of it
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, _interrupt)
     try:
         status = run(ACTS, as_json=as_json, keep=keep)
@@ -35,6 +38,6 @@ def command(
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     # Once is enough: a second Ctrl-C must not interrupt the cleaning up itself.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

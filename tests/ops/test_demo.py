@@ -143,7 +143,7 @@ def test_a_kept_folder_is_kept_and_named(
 
 
 @pytest.mark.edge
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_story_leaves_no_process_and_no_folder(tmp_path: Path, number: int) -> None:
     story = subprocess.Popen(
         DEMO,
