@@ -1,7 +1,7 @@
 """The adapters that the contract suite runs on: a fresh, migrated store on each (clause store.ports)."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +25,9 @@ class Store(Protocol):
 
     async def sql(self, sql: str, *values: Scalar) -> list[Row]:
         """Run one statement past every port, to look at rows or to break them on purpose. Parameters are `?`."""
+
+    async def sql_batch(self, statements: Sequence[str]) -> list[list[Row]]:
+        """Several statements in one call."""
 
     async def damage_blob(self, sha256: str, content: bytes) -> None:
         """Put other bytes under the digest, as a broken disk would."""
@@ -68,6 +71,9 @@ class SqliteStore:
     async def sql(self, sql: str, *values: Scalar) -> list[Row]:
         return [dict(row) for row in self.connection.execute(sql, values).fetchall()]
 
+    async def sql_batch(self, statements: Sequence[str]) -> list[list[Row]]:
+        return [await self.sql(sql) for sql in statements]
+
     async def damage_blob(self, sha256: str, content: bytes) -> None:
         (self.folder / "blobs" / sha256).write_bytes(content)
 
@@ -87,4 +93,5 @@ async def dump(store: Store) -> dict[str, list[Row]]:
     """Every row of every table, for comparing before and after."""
     names = await store.sql("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
     own = [row["name"] for row in names if not row["name"].startswith(("sqlite_", "_cf_", "d1_"))]
-    return {name: await store.sql(f'SELECT * FROM "{name}"') for name in own}  # noqa: S608
+    rows = await store.sql_batch([f'SELECT * FROM "{name}"' for name in own])  # noqa: S608
+    return dict(zip(own, rows, strict=True))

@@ -1,11 +1,11 @@
 """The edge's adapters from the host: each call travels to the harness Worker, and runs there on the real D1 and R2."""
 
 import base64
-import itertools
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ import httpx
 from moorage.kernel import errors
 from moorage.store import schema
 from moorage.store.ports import BlobRange, Blobs, Cost
+from moorage.store.sqlite import connect
 from moorage.store.transaction import Batch, Reading, Row, Scalar, Transaction
 from moorage.store.transport import Patience
 from tests.contract.adapters import schema_statements
@@ -131,6 +132,26 @@ class RemoteBlobs:
         return answer
 
 
+_SCHEMA = """
+SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL
+AND substr(name, 1, 3) NOT IN ('_cf', 'd1_') AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name
+"""
+_FACTS = [sql for sql in schema_statements() if "INSERT INTO moorage" in sql]
+
+
+@lru_cache(maxsize=1)
+def _expected() -> list[Row]:
+    """The schema as SQLite holds it; the edge's database writes it down in the same words."""
+    connection = connect(":memory:")
+    for statement in schema_statements():
+        connection.execute(statement)
+    return [dict(row) for row in connection.execute(_SCHEMA)]
+
+
+def _clearing() -> dict[str, str]:
+    return {name: f"DELETE FROM {name}" for name in schema.TABLES}  # noqa: S608
+
+
 class D1Store:
     """D1 and R2 under workerd."""
 
@@ -144,7 +165,10 @@ class D1Store:
         return RemoteDatabase(self.harness, fault)
 
     async def sql(self, sql: str, *values: Scalar) -> list[Row]:
-        return (await self._batch([(sql, values)]))[0]
+        return (await self._batch((sql, values)))[0]
+
+    async def sql_batch(self, statements: Sequence[str]) -> list[list[Row]]:
+        return await self._batch(*((sql, ()) for sql in statements))
 
     async def damage_blob(self, sha256: str, content: bytes) -> None:
         await self.harness.ask("/blobs/damage", {"sha256": sha256, "content": base64.b64encode(content).decode()})
@@ -155,15 +179,16 @@ class D1Store:
         return keys
 
     async def reset(self) -> None:
-        """Make the store fresh: what a test left is gone, what it dropped is there again."""
-        found = await self.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        names = [row["name"] for row in found if not row["name"].startswith(("sqlite_", "_cf_", "d1_"))]
-        clear = [(f"DELETE FROM {name}" if name in schema.TABLES else f'DROP TABLE "{name}"') for name in names]  # noqa: S608
-        await self._batch([(sql, ()) for sql in itertools.chain(clear, schema_statements())])
-        async for digest in self.blobs.list():
-            await self.blobs.delete(digest)
+        """Make the store fresh: what a test left is gone, what it dropped or changed is there again."""
+        wanted = {"schema": _SCHEMA, "clear": _clearing(), "facts": _FACTS}
+        found = (await self.harness.ask("/reset", wanted))["found"]
+        if found != _expected():
+            # Whatever is not as it should be is dropped, and the schema applied to the rest.
+            right = {one["name"] for one in _expected() if one in found}
+            wrong = [one["name"] for one in found if one["type"] == "table" and one["name"] not in right]
+            await self.sql_batch([*(f'DROP TABLE "{name}"' for name in wrong), *schema_statements()])
 
-    async def _batch(self, statements: list[tuple[str, tuple[Scalar, ...]]]) -> list[list[Row]]:
+    async def _batch(self, *statements: tuple[str, tuple[Scalar, ...]]) -> list[list[Row]]:
         wanted = [{"sql": sql, "values": list(values)} for sql, values in statements]
         results: list[list[Row]] = (await self.harness.ask("/sql", {"statements": wanted}))["results"]
         return results

@@ -1,7 +1,7 @@
 """The harness Worker: a transaction arrives as data, runs through the real adapter, and its outcome leaves as data.
 
-POST /database/{read,commit,initialize}, /sql, /blobs/{put,get,size,delete,list,damage,keys}. An error of the adapter is
-answered with its code and detail; a conflict with the number of its precondition or the name of its uniqueness.
+POST /database/{read,commit,initialize}, /sql, /reset, /blobs/{put,get,size,delete,list,damage,keys}. An error of the
+adapter is answered with its code and detail; a conflict with the number of its precondition or the name of its uniqueness.
 """
 
 import base64
@@ -59,6 +59,8 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         if room == "sql":
             return {"results": await self._sql(wanted["statements"])}
         bucket = raw(self.env.BLOBS, "BLOBS")
+        if room == "reset":
+            return {"found": await self._reset(bucket, wanted)}
         if verb == "keys":
             return {"keys": [found.key for found in (await bucket.list()).objects]}
         if verb == "damage":
@@ -71,6 +73,17 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         except MoorageError as error:
             answer = _refusal(error)
         return answer | {"requests": faulty.requests}
+
+    async def _reset(self, bucket: Any, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        """Empty both stores in as few calls as can be; answers what the database's schema is afterwards."""
+        [found] = await self._sql([{"sql": wanted["schema"], "values": []}])
+        tables = [one["name"] for one in found if one["type"] == "table"]
+        clear = [wanted["clear"].get(name) or f'DROP TABLE "{name}"' for name in tables]
+        statements = [*clear, *(wanted["facts"] if "moorage" in tables else []), wanted["schema"]]
+        answers = await self._sql([{"sql": sql, "values": []} for sql in statements])
+        for found_object in (await bucket.list()).objects:
+            await bucket.delete(found_object.key)
+        return answers[-1]
 
     async def _sql(self, statements: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         database = raw(self.env.DB, "DB")
