@@ -116,6 +116,8 @@ async def test_whatever_makes_something_due_tells_the_clock_when(docs: httpx.Asy
     sent = {"epoch": epoch, "results": [{"kind": "doc", "body": {}, "not_before": render(later)}]}
     await docs.post(f"/claims/{record['id']}/settle", json=sent)
     assert told() == [later]
+    await docs.post("/records", json={"kind": "doc", "body": {}}, headers={"idempotency-key": "k"})
+    assert told() == [house.now + 86_400_000]
 
 
 @pytest.mark.clause("records.recover", "records.dead-letter")

@@ -412,6 +412,20 @@ async def test_an_empty_database_is_refused_and_not_made(house: House) -> None:
     assert empty.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
 
 
+@pytest.mark.clause("store.incomplete")
+async def test_without_a_database_everything_but_health_is_refused(house: House) -> None:
+    class Missing(SqliteDatabase):
+        async def read(self, reading: Any) -> None:
+            raise errors.StorageCapabilityMissing("the deployment has no binding DB")
+
+    async with client_of(build_app(house.ports(database=lambda: Missing(house.connection)))) as client:
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["ok"]) == (200, False)
+        assert health.json()["problem"]["code"] == "StorageCapabilityMissing"
+        problem(await client.get("/limits"), 503, "StorageCapabilityMissing")
+        assert (await client.get("/docs")).status_code == 200
+
+
 async def test_without_a_root_token_root_access_is_off(house: House) -> None:
     ports = house.ports(root_token=None)
     ports = dataclasses.replace(ports, settings=dataclasses.replace(ports.settings, root_access=False))

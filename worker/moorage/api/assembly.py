@@ -6,6 +6,7 @@ from moorage.api.ports import Ports, Settings, TestClock, Wake
 from moorage.awakeables.due import AwakeableDeadlines
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
+from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
 from moorage.records.due import RecordDelays, RecordLeases
 from moorage.records.patterns import parse
@@ -15,7 +16,7 @@ from moorage.timers.due import DueWork
 
 def due_works() -> list[DueWork]:
     """Every class of due work, in the order in which they fire at equal instants."""
-    return [RecordLeases(), RecordDelays(), AwakeableDeadlines()]
+    return [RecordLeases(), RecordDelays(), AwakeableDeadlines(), ExpiredKeys()]
 
 
 def assemble(

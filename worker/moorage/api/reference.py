@@ -13,7 +13,9 @@ from pydantic.json_schema import JsonSchemaMode
 import moorage
 from moorage.api.fields import ProblemShown
 from moorage.kernel.errors import (
+    ExecutionSchemaIncompatible,
     Forbidden,
+    IdempotencyConflict,
     IdInvalid,
     InternalError,
     JsonInvalid,
@@ -21,10 +23,12 @@ from moorage.kernel.errors import (
     PayloadTooLarge,
     RequestInvalid,
     StorageBindingUnavailable,
+    StorageCapabilityMissing,
     Unauthenticated,
     UnsupportedMediaType,
     reference,
 )
+from moorage.kernel.limits import ID_CHARACTERS
 
 if TYPE_CHECKING:
     from moorage.api.routing import Route
@@ -33,6 +37,13 @@ ACCESS = "x-access"
 """OpenAPI member that says how a route admits: "credential" (the default), "open", or "own"."""
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "The same key with the same content answers the first answer again, for a day.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": int(ID_CHARACTERS), "pattern": "^[ -~]*$"},
+}
 _REF = "#/components/schemas/{model}"
 _ABOUT = (
     "Records that workers claim by pattern under fenced leases, and awakeables that the outside world resolves. "
@@ -108,10 +119,13 @@ def _complete(operation: dict[str, Any]) -> None:
     general: list[type[MoorageError]] = [IdInvalid, RequestInvalid, InternalError]
     if access != "open":
         operation["security"] = [{"bearer": []}] if access == "credential" else [{"bearer": []}, {}]
-        general += [Unauthenticated, StorageBindingUnavailable, Forbidden]
+        general += [Unauthenticated, Forbidden]
+        general += [StorageBindingUnavailable, StorageCapabilityMissing, ExecutionSchemaIncompatible]
     if "requestBody" in operation:
         general += [JsonInvalid, PayloadTooLarge, UnsupportedMediaType]
     responses = operation["responses"]
+    if IdempotencyConflict.__name__ in str(responses.get("409", "")):
+        operation.setdefault("parameters", []).append(_KEY)
     if "HTTPValidationError" in str(responses.get("422", "")):
         del responses["422"]
     for error in general:
@@ -120,7 +134,9 @@ def _complete(operation: dict[str, Any]) -> None:
         if f"`{error.__name__}`" not in found["description"]:
             found["description"] = f"{found['description']}\n\n{line}".strip()
     for status, found in responses.items():
-        if not status.startswith("2"):
+        if status.startswith("2"):
+            found["description"] = "Done."
+        else:
             found["content"] = _PROBLEM
     operation["responses"] = dict(sorted(responses.items()))
 
@@ -194,10 +210,10 @@ def _sketch(schema: Mapping[str, Any], document: Mapping[str, Any], depth: int) 
     """A JSON Schema as a few readable lines."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
-    if depth > 5:
+    if depth > 8:
         return "…"
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(_sketch(one, document, depth + 1) for one in schema["anyOf"]))
+        return " | ".join(dict.fromkeys(_sketch(one, document, depth) for one in schema["anyOf"]))
     if "properties" in schema:
         needed = schema.get("required", [])
         pad = "  " * (depth + 1)
@@ -214,11 +230,19 @@ def _sketch(schema: Mapping[str, Any], document: Mapping[str, Any], depth: int) 
 
 
 def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
-    names = {"format": "", "minimum": "≥ ", "maximum": "≤ ", "minLength": "length ≥ ", "maxLength": "length ≤ "}
+    names = {
+        "format": "",
+        "exclusiveMinimum": "> ",
+        "minimum": "≥ ",
+        "maximum": "≤ ",
+        "minLength": "length ≥ ",
+        "maxLength": "length ≤ ",
+    }
     names |= {"minItems": "items ≥ ", "maxItems": "items ≤ ", "default": "= "}
     for name, sign in names.items():
-        if schema.get(name) is not None:
-            yield f"{sign}{schema[name]}"
+        bound = schema.get(name)
+        if bound is not None:
+            yield f"{sign}{bound:.0f}" if isinstance(bound, float) else f"{sign}{bound}"
 
 
 def _text(value: Any) -> str:

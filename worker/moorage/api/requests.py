@@ -46,6 +46,7 @@ class Exchange:
     started: float
     document: Document
     caller: Caller | None = None
+    keyed: bool = False
 
 
 class ApiRequest(Request):
@@ -106,6 +107,7 @@ class ApiRequest(Request):
         found = self.headers.getlist("idempotency-key")
         if len(found) > 1:
             raise RequestInvalid("several Idempotency-Key headers")
+        self.exchange.keyed = bool(found)
         route = f"{self.method} {self.scope[ROUTE]}"
         content = [self.path_params, self._json]
         return keys.key_for(self.caller.subject, found[0] if found else None, route, content)

@@ -15,6 +15,8 @@ from moorage.api.answers import Answer
 from moorage.api.reference import ACCESS
 from moorage.api.requests import EXCHANGE, ROUTE, ApiRequest, Exchange, refuse_unknown_query
 from moorage.kernel.errors import InternalError, MoorageError
+from moorage.kernel.instants import after
+from moorage.kernel.limits import IDEMPOTENCY_SECONDS
 
 Handler = Callable[[Request], Awaitable[Response]]
 Access = Literal["credential", "open", "own"]
@@ -56,6 +58,8 @@ class Route(APIRoute):
                 prepared = await _prepare(request, exchange, access, takes_json)
                 refuse_unknown_query(prepared, known_query)
                 response = await inner(prepared)
+                if exchange.keyed:
+                    exchange.ports.wake(after(exchange.now, IDEMPOTENCY_SECONDS))
             except RequestValidationError as error:
                 response = problems.answer(problems.invalid(error.errors()), exchange.id)
             except MoorageError as error:
