@@ -1,5 +1,7 @@
 """Applies a Worker's D1 migrations to the local database, with wrangler, as a deployment does."""
 
+import hashlib
+import os
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -8,6 +10,7 @@ from pathlib import Path
 from ops.bundle import wrangler_env
 from ops.failure import CommandFailed
 from ops.local.config import D1, WorkerConfig
+from ops.local.snapshot import CACHE
 from ops.local.state import StateFolder
 from ops.setup import paths
 
@@ -19,11 +22,38 @@ class MigrationFailed(CommandFailed):
 def apply(config: WorkerConfig, state: StateFolder) -> None:
     """Bring every database of `config` up to its migration files. Costs nothing when all are applied.
 
+    wrangler takes two seconds and more, so what it makes of an empty database is kept and copied into later empty ones.
     Raises MigrationFailed with wrangler's words.
     """
     for database in config.d1:
-        if database.migrations is not None and _missing(database.migrations, state.d1_file(database.id)):
+        file = state.d1_file(database.id)
+        if database.migrations is None or not _missing(database.migrations, file):
+            continue
+        kept = CACHE / f"migrated-{_fingerprint(database.migrations)}.sqlite"
+        fresh = not file.exists()
+        if fresh and kept.is_file():
+            _copy(kept, file)
+        else:
             _run_wrangler(config, database, state)
+            if fresh:
+                _copy(file, kept)
+
+
+def _fingerprint(folder: Path) -> str:
+    digest = hashlib.sha256((paths.NODE_MODULES / "wrangler" / "package.json").read_bytes())
+    for file in sorted(folder.glob("*.sql")):
+        digest.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a database with what is still in its write-ahead log; `target` appears whole or not at all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}")
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(part)) as new:
+        old.backup(new)
+        new.execute("PRAGMA journal_mode = DELETE")
+    part.replace(target)
 
 
 def _missing(folder: Path, database: Path) -> list[str]:

@@ -4,6 +4,7 @@ import http.server
 import json
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,12 +21,11 @@ from ops.local import migrations
 from ops.local.edge import EdgeFailed, LocalEdge
 from ops.local.state import StateUnusable, command_line
 from ops.setup import paths
-from tests.edge.conftest import EdgeFactory, bundle_of
+from tests.edge.conftest import STRICT, EdgeFactory, bundle_of
 from tests.edge.http import ask, ask_all, get, get_when_back, until
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("edge.local")]
 
-STRICT = Path(__file__).parent / "workers" / "strict" / "wrangler.toml"
 NESTED = b"[" * 6_000 + b"]" * 6_000
 
 OWNER = """
@@ -37,11 +37,6 @@ with LocalEdge(EdgeConfig(state, bundle, config)) as edge:
     print(edge.node_pid, edge.workerd_pid(), flush=True)
     time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def strict(edge_factory: EdgeFactory) -> LocalEdge:
-    return edge_factory(STRICT)
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ def test_the_isolate_holds_exactly_the_modules_that_wrangler_wrote(strict: Local
 
 def test_cron_ticks_reach_the_scheduled_handler(strict: LocalEdge) -> None:
     strict.trigger_cron()
-    assert get(strict, "/notes")["cron"] == "* * * * *"
+    assert get(strict, "/notes")["cron"] == "30 3 1 1 *"
 
 
 def test_a_failing_cron_handler_is_reported(strict: LocalEdge) -> None:
@@ -247,16 +242,31 @@ def test_a_taken_port_is_refused_in_one_line(edge_factory: EdgeFactory) -> None:
             edge_factory(STRICT, port=port)
 
 
-def test_migrations_are_applied_once_and_a_restart_does_not_call_wrangler(
-    own: LocalEdge, monkeypatch: pytest.MonkeyPatch
+def test_migrations_are_applied_once_and_later_starts_do_not_call_wrangler(
+    own: LocalEdge, edge_factory: EdgeFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own.start()
-    assert get(own, "/notes") == {}
-    assert own.d1_path().is_file()
+    get(own, "/keep/first")
     own.stop()
     monkeypatch.setattr(migrations, "_run_wrangler", lambda *_: pytest.fail("wrangler was called again"))
     own.start()
-    assert get(own, "/notes") == {}
+    assert get(own, "/notes") == {"first": "kept"}
+    own.stop()
+    with edge_factory(STRICT, state=tmp_path / "another", start=False) as another:
+        assert get(another, "/notes") == {}
+
+
+def test_a_new_migration_reaches_a_database_that_has_the_older_ones(edge_factory: EdgeFactory, tmp_path: Path) -> None:
+    config = tmp_path / "wrangler.toml"
+    shutil.copy(STRICT, config)
+    shutil.copytree(STRICT.parent / "migrations", tmp_path / "migrations")
+    edge = edge_factory(config, bundle=bundle_of(STRICT), state=tmp_path / "state")
+    get(edge, "/keep/first")
+    edge.stop()
+    (tmp_path / "migrations" / "0002_second.sql").write_text("INSERT INTO notes VALUES ('second', 'migrated');")
+    edge.start()
+    assert get(edge, "/notes") == {"first": "kept", "second": "migrated"}
+    edge.stop()
 
 
 @pytest.mark.clause("edge.cold-start")
@@ -294,13 +304,35 @@ def test_cron_expressions_mean_what_they_mean_on_the_platform() -> None:
         ["0 0 14 * FRI", "2026-03-13T00:00:00Z", True],
         ["0 0 14 MAR SAT", "2026-04-14T00:00:00Z", False],
     ]
-    module = paths.ROOT / "ops" / "local" / "node" / "crons.mjs"
-    script = f"""
-        const {{ parseCron }} = await import({json.dumps(module.as_uri())});
+    answered = with_crons(f"""
         const cases = {json.dumps(cases)};
         console.log(JSON.stringify(cases.map(([cron, date]) => parseCron(cron)(new Date(date)))));
-    """
-    done = subprocess.run(
-        [str(paths.node()), "--input-type=module", "-e", script], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == [expected for _, _, expected in cases]
+    """)
+    assert answered == [expected for _, _, expected in cases]
+
+
+def test_crons_fire_at_the_start_of_the_minutes_they_name_until_stopped() -> None:
+    fired = with_crons("""
+        import { mock } from "node:test";
+        mock.timers.enable({ apis: ["setTimeout", "Date"], now: new Date("2026-03-01T10:28:30Z") });
+        const fired = [];
+        const stop = startCrons(["*/30 * * * *", "* * * * *"], (cron, date) => fired.push([cron, date.toJSON()]));
+        for (let seconds = 0; seconds < 150; seconds += 10) mock.timers.tick(10_000);
+        stop();
+        mock.timers.tick(600_000);
+        console.log(JSON.stringify(fired));
+    """)
+    assert fired == [
+        ["* * * * *", "2026-03-01T10:29:00.000Z"],
+        ["*/30 * * * *", "2026-03-01T10:30:00.000Z"],
+        ["* * * * *", "2026-03-01T10:30:00.000Z"],
+        ["* * * * *", "2026-03-01T10:31:00.000Z"],
+    ]
+
+
+def with_crons(script: str) -> object:
+    """What a script for Node prints as JSON, with the functions of crons.mjs at hand."""
+    module = (paths.ROOT / "ops" / "local" / "node" / "crons.mjs").as_uri()
+    begin = f"import {{ parseCron, startCrons }} from {json.dumps(module)};\n"
+    command = [str(paths.node()), "--input-type=module", "-e", begin + script]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -9,12 +9,11 @@ import pytest
 
 from ops.local.config import ConfigInvalid
 from ops.local.edge import EdgeFailed, LocalEdge
-from tests.edge.conftest import EdgeFactory, bundle_of
+from tests.edge.conftest import STRICT, EdgeFactory, bundle_of
 from tests.edge.http import ask, get, get_when_back, until
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("edge.local")]
 
-WORKERS = Path(__file__).parent / "workers"
 SDK = ("workers", "asgi.py", "_workers_sdk*", "workers_runtime_sdk*")
 CONFIG = 'name = "small"\nmain = "entry.py"\ncompatibility_date = "{date}"\ncompatibility_flags = ["python_workers"]\n'
 DEFAULT = """
@@ -27,11 +26,6 @@ class Default(WorkerEntrypoint):
 Small = Callable[..., LocalEdge]
 
 
-@pytest.fixture(scope="module")
-def strict(edge_factory: EdgeFactory) -> LocalEdge:
-    return edge_factory(WORKERS / "strict" / "wrangler.toml")
-
-
 @pytest.fixture
 def small(edge_factory: EdgeFactory, tmp_path: Path) -> Small:
     """Makes an unstarted edge of a Worker with nothing but the given source and the platform's SDK."""
@@ -41,7 +35,7 @@ def small(edge_factory: EdgeFactory, tmp_path: Path) -> Small:
         vendored = bundle / "python_modules"
         vendored.mkdir(parents=True)
         for pattern in SDK:
-            for found in (bundle_of(WORKERS / "strict" / "wrangler.toml") / "python_modules").glob(pattern):
+            for found in (bundle_of(STRICT) / "python_modules").glob(pattern):
                 (shutil.copytree if found.is_dir() else shutil.copy)(found, vendored / found.name)
         (bundle / "entry.py").write_text(source)
         config = tmp_path / "wrangler.toml"
