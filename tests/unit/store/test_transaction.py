@@ -88,6 +88,7 @@ def test_the_platform_s_limits_at_the_bound_and_past_it() -> None:
         ("é" * (SQL_BYTES // 2 + 1), ()),
         ("", (1,) * (SQL_PARAMETERS + 1)),
         ("", ("é" * (SQL_VALUE_BYTES // 2) + "x",)),
+        ("", ("lone \ud800",)),
         ("", (2**53 + 1,)),
         ("", (-(2**53) - 1,)),
     ]

@@ -175,15 +175,20 @@ def check_limits(sql: str, values: tuple[Scalar, ...]) -> None:
     """
     if len(values) > SQL_PARAMETERS:
         raise StorageLimitExceeded(f"{len(values)} bound values; the limit is {SQL_PARAMETERS}")
-    if _longer(sql, SQL_BYTES):
+    if _utf8_bytes(sql) > SQL_BYTES:
         raise StorageLimitExceeded(f"a statement of more than {SQL_BYTES} bytes")
     for value in values:
-        if isinstance(value, str) and _longer(value, SQL_VALUE_BYTES):
+        if isinstance(value, str) and _utf8_bytes(value) > SQL_VALUE_BYTES:
             raise StorageLimitExceeded(f"a bound value passes {SQL_VALUE_BYTES} bytes")
         if isinstance(value, int) and abs(value) > 2**53:
             raise StorageLimitExceeded("an integer past 2^53 cannot be bound exactly")
 
 
-def _longer(text: str, limit: int) -> bool:
-    """Whether the text passes `limit` bytes of UTF-8, encoding it only when it may."""
-    return len(text) * 4 > limit and len(text.encode()) > limit
+def _utf8_bytes(text: str) -> int:
+    """Bytes of the text. A lone surrogate has none, and the edge's database would store other characters for it."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise StorageLimitExceeded("a lone surrogate cannot be stored") from None
