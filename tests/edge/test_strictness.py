@@ -144,6 +144,8 @@ def test_code_lies_read_only_where_the_platform_puts_it(strict: LocalEdge) -> No
         "package": "/session/metadata/python_modules/workers/asgi.py",
         "code_is_read_only": True,
         "new_code_is_refused": True,
+        "code_was_read_only_at_import": True,
+        "file_of_import_is_gone": True,
         "tmp_is_writable": True,
         "python": [3, 14],
     }

@@ -1,6 +1,6 @@
 // Turns the bundle that wrangler wrote into one pack for the isolate, together with bytecode kept from earlier starts.
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { files, makePack } from "../workerd/pack.mjs";
@@ -8,6 +8,8 @@ import { files, makePack } from "../workerd/pack.mjs";
 const CODE = "/session/metadata";
 const EDGE = "/session/edge";
 const BYTECODE = "/session/bytecode";
+// Each edit of a source file leaves the bytecode of its older text behind; past this number it is cleared away.
+const MOST_KEPT = 5_000;
 const INSIDE = fileURLToPath(new URL("../inside/", import.meta.url));
 
 function* walk(folder, prefix = "") {
@@ -51,6 +53,12 @@ export class Bundle {
       }
     }
     writeFileSync(target, makePack(entries));
+    if (kept.size > MOST_KEPT) this.#forgetOthers(kept);
+  }
+
+  #forgetOthers(kept) {
+    const ours = new Set(this.#names.values());
+    for (const key of kept) if (!ours.has(key)) rmSync(join(this.bytecodeFolder, key), { force: true });
   }
 
   /** Keeps the bytecode in `pack`, whose paths lie below the isolate's bytecode folder. */

@@ -7,6 +7,7 @@ import { load } from "./pyodide_host.mjs";
 import { allowEntropy, atStartUp, entropyAllowed, leftoversSince, standIns } from "./startup.mjs";
 import { compatFlags, entrypointHelper } from "./sdk.mjs";
 
+const CODE = "/session/metadata";
 const BYTECODE = "/session/bytecode";
 const READ_ONLY_FILE = 0o444;
 const READ_ONLY_FOLDER = 0o555;
@@ -42,35 +43,45 @@ export async function boot(onFatal) {
   });
   pyodide._api.on_fatal = onFatal;
   watch.lap("interpreter");
-  const unpacked = unpack(pyodide.FS, pack);
+  const paths = unpack(pyodide.FS, pack);
   watch.lap("unpack");
   const bridge = importEntry(pyodide);
   watch.lap("import");
-  lock(pyodide.FS, unpacked.folders);
-  await saveBytecode(pyodide.FS, unpacked.paths);
+  forgetFiles(pyodide.FS);
+  await saveBytecode(pyodide.FS, paths);
   watch.lap("finish");
   report({ event: "boot", ms: watch.total(), phases: watch.phases });
   return { bridge };
 }
 
+/** Writes the files of a pack, the Worker's code among them read-only, and returns their paths. */
 function unpack(FS, pack) {
   const folders = new Set();
   const paths = new Set();
   for (const [path, bytes] of files(pack)) {
     const folder = path.slice(0, path.lastIndexOf("/"));
-    if (!folders.has(folder)) {
-      FS.mkdirTree(folder);
-      folders.add(folder);
-    }
+    if (!folders.has(folder)) FS.mkdirTree(folder);
+    folders.add(folder);
     FS.writeFile(path, bytes, { canOwn: true });
     FS.chmod(path, READ_ONLY_FILE);
     paths.add(path);
   }
-  return { folders, paths };
+  for (const folder of folders) if (folder.startsWith(CODE)) FS.chmod(folder, READ_ONLY_FOLDER);
+  return paths;
 }
 
-function lock(FS, folders) {
-  for (const folder of folders) if (folder.startsWith("/session/metadata")) FS.chmod(folder, READ_ONLY_FOLDER);
+/** Removes what the Worker wrote while it was imported: a memory snapshot holds no files. */
+function forgetFiles(FS) {
+  for (const path of walk(FS, "/tmp")) FS.unlink(path);
+}
+
+/** The files below `folder`, at any depth. */
+function walk(FS, folder) {
+  const names = FS.readdir(folder).filter((name) => name !== "." && name !== "..");
+  return names.flatMap((name) => {
+    const path = `${folder}/${name}`;
+    return FS.isDir(FS.stat(path).mode) ? walk(FS, path) : [path];
+  });
 }
 
 /** Imports the entry module under the rules of start-up and returns the Python side of the bridge. */
@@ -95,15 +106,8 @@ function importEntry(pyodide) {
 
 /** Gives the bytecode that this start had to compile to the Node process, so that the next start need not. */
 async function saveBytecode(FS, known) {
-  const fresh = [];
-  const walk = (folder) => {
-    for (const name of FS.readdir(folder)) {
-      if (name === "." || name === "..") continue;
-      const path = `${folder}/${name}`;
-      if (FS.isDir(FS.stat(path).mode)) walk(path);
-      else if (!known.has(path)) fresh.push([path.slice(BYTECODE.length), FS.readFile(path)]);
-    }
-  };
-  if (FS.analyzePath(BYTECODE).exists) walk(BYTECODE);
-  if (fresh.length > 0) await keepBytecode(makePack(fresh));
+  if (!FS.analyzePath(BYTECODE).exists) return;
+  const fresh = walk(FS, BYTECODE).filter((path) => !known.has(path));
+  if (fresh.length === 0) return;
+  await keepBytecode(makePack(fresh.map((path) => [path.slice(BYTECODE.length), FS.readFile(path)])));
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from random import choice
 
 import httpx
@@ -18,6 +19,14 @@ FROM_ENTRIES = js.Object.fromEntries
 LOCK = asyncio.Lock()
 CLIENT = httpx.AsyncClient
 COUNTER = [0]
+SCRATCH = Path("/tmp/written-at-import")
+SCRATCH.write_text("gone in requests")
+try:
+    Path(__file__).with_name("written.py").write_text("refused")
+except PermissionError:
+    CODE_IS_READ_ONLY = True
+else:
+    CODE_IS_READ_ONLY = False
 
 
 class Kept(BaseModel):

@@ -98,6 +98,8 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
             "package": asgi.__file__,
             "code_is_read_only": _refused(here, "spoiled"),
             "new_code_is_refused": _refused(here.with_name("new.py"), "x = 1"),
+            "code_was_read_only_at_import": at_import.CODE_IS_READ_ONLY,
+            "file_of_import_is_gone": not at_import.SCRATCH.exists(),
             "tmp_is_writable": not _refused(Path("/tmp/scratch"), "x"),
             "python": list(sys.version_info[:2]),
         }
