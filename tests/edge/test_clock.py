@@ -131,21 +131,27 @@ def test_what_fell_due_while_nothing_ran_fires_at_the_start(plain: LocalEdge) ->
 
 
 @pytest.mark.clause("timers.alarm", "timers.late")
-def test_a_cron_tick_repairs_an_alarm_that_was_lost(plain: LocalEdge) -> None:
+def test_a_start_and_a_cron_tick_make_a_lost_alarm_good(plain: LocalEdge) -> None:
     with client_of(plain) as client:
-        first, second = leased(client, "clock.lost", 3600, 2)
+        overdue, near, far = leased(client, "clock.lost", 3600, 3)
     plain.stop()
-    with sqlite3.connect(plain.d1_path()) as database:
-        # Nobody told the Clock of these instants, as if its alarm for them had been lost.
-        moved = "UPDATE records SET expires_at = ? WHERE id = ?"
-        now = int(time.time() * 1000)
-        database.execute(moved, (now - 60_000, first))
-        database.execute(moved, (now + 25_000, second))
-    database.close()
+    move(plain, overdue, -60)
     plain.start()
     with client_of(plain) as client:
-        assert client.get(f"/records/{first}").json()["state"] == "claimed"
+        assert eventually(lambda: entries(client, overdue, "record.lease_expired"))
+    plain.stop()
+    move(plain, near, 25)
+    plain.start()
+    with client_of(plain) as client:
         plain.trigger_cron()
-        assert client.get(f"/records/{first}").json()["state"] == "ready"
-        assert client.get(f"/records/{second}").json()["state"] == "claimed"
-        assert eventually(lambda: entries(client, second, "record.lease_expired"), 40)
+        assert client.get(f"/records/{near}").json()["state"] == "claimed"
+        assert eventually(lambda: entries(client, near, "record.lease_expired"), 40)
+        assert client.get(f"/records/{far}").json()["state"] == "claimed"
+
+
+def move(edge: LocalEdge, record: str, seconds: float) -> None:
+    """Let a lease end at another instant without telling the Clock, as if its alarm for it had been lost."""
+    with sqlite3.connect(edge.d1_path()) as database:
+        now = int(time.time() * 1000)
+        database.execute("UPDATE records SET expires_at = ? WHERE id = ?", (now + int(seconds * 1000), record))
+    database.close()

@@ -37,6 +37,7 @@ class Isolate:
         variables = settings.read(env)
         self.has_test_clock = variables.test_clock
         self.offset: int | None = None if variables.test_clock else 0
+        self.asked_clock = False
         self._rings_at: Instant | None = None
         self.ports = assemble(
             database=lambda: storage.database(env),
@@ -94,6 +95,13 @@ class ClockStub:
         except Exception as error:
             _log.warning("the clock could not be told: %s", type(error).__name__)
 
+    async def tick(self) -> None:
+        """Let the Clock drain and arm itself anew, in case an alarm was lost. A failure is logged only."""
+        try:
+            await self.stub().tick()
+        except Exception as error:
+            _log.warning("the clock could not be reached: %s", type(error).__name__)
+
     async def read(self) -> tuple[Instant, float]:
         """The product's now, and its offset in seconds."""
         self.isolate.offset = await self._ask_offset()
@@ -130,15 +138,17 @@ class Default(WorkerEntrypoint):
         return await serve(_APP, request, {PORTS: await self._ports()})
 
     async def scheduled(self, controller: Any, env: Any = None, ctx: Any = None) -> None:
-        """A cron tick: let the Clock drain and arm itself anew, in case an alarm was lost."""
-        try:
-            await ClockStub(self.env, _the_isolate(self.env)).stub().tick()
-        except Exception as error:
-            _log.warning("the cron tick could not reach the clock: %s", type(error).__name__)
+        """A cron tick: whatever alarm was lost is made good."""
+        await ClockStub(self.env, _the_isolate(self.env)).tick()
 
     async def _ports(self) -> Ports:
         isolate = _the_isolate(self.env)
         clock = ClockStub(self.env, isolate)
+
+        if not isolate.asked_clock:
+            # Whoever ran before may have died between a commit and telling the Clock of it.
+            isolate.asked_clock = True
+            self.ctx.waitUntil(clock.tick())
 
         def wake(due: Instant) -> None:
             if not isolate.rings_before(due):
