@@ -87,9 +87,9 @@ async def test_publishers_and_claimers_at_once_lose_and_double_nothing(edge: Loc
         return taken
 
     async with crowd(edge, CONNECTIONS) as api:
-        made, *takings = await asyncio.gather(
+        made, takings = await asyncio.gather(
             together(publish(api, number) for number in range(60)),
-            *(claim_until_dry(api, f"w{number}") for number in range(5)),
+            asyncio.gather(*(claim_until_dry(api, f"w{number}") for number in range(5))),
         )
         rest = await claim_until_dry(api, "last")
     ids += [good(answer)["id"] for answer in made]
