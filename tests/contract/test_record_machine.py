@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from moorage.kernel.errors import (
     LeaseExpired,
@@ -159,9 +159,9 @@ class Play:
         assert [one.record.id for one in taken] == expected
         self.claims += [(who, ref(one)) for one in taken]
 
-    def pick(self, number: int) -> tuple[str, ClaimRef] | None:
-        """One of the claims that were ever made."""
-        return self.claims[number % len(self.claims)] if self.claims else None
+    def pick(self, number: int) -> tuple[str, ClaimRef]:
+        """One of the claims that were ever made, counted from the last."""
+        return self.claims[-1 - number % len(self.claims)]
 
     async def renew(self, who: str, held: ClaimRef, seconds: int) -> None:
         refusal = self.model.fence(who, self.desk.now, held)
@@ -252,6 +252,9 @@ class RecordMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.play = self.run(Play.begin(Desk(self.run(self.opened.__aenter__()))))
+        self.publish([(size, 0, None) for size in (0, 1, 2, 3)] * 2)
+        for who in CREDENTIALS:
+            self.claim(who, 1, 2, 3)
 
     def teardown(self) -> None:
         self.run(self.opened.__aexit__(None, None, None))
@@ -270,30 +273,30 @@ class RecordMachine(RuleBasedStateMachine):
     def claim(self, who: str, minimum: int, limit: int, seconds: int) -> None:
         self.run(self.play.claim(who, minimum, limit, seconds))
 
+    @precondition(lambda self: self.play.claims)
     @rule(number=number, seconds=st.integers(1, 4))
     def renew(self, number: int, seconds: int) -> None:
-        if claim := self.play.pick(number):
-            self.run(self.play.renew(*claim, seconds))
+        self.run(self.play.renew(*self.play.pick(number), seconds))
 
+    @precondition(lambda self: self.play.claims)
     @rule(number=number)
     def release(self, number: int) -> None:
-        if claim := self.play.pick(number):
-            self.run(self.play.release(*claim))
+        self.run(self.play.release(*self.play.pick(number)))
 
+    @precondition(lambda self: self.play.claims)
     @rule(number=number, result=st.integers(0, 1))
     def settle(self, number: int, result: int) -> None:
-        if claim := self.play.pick(number):
-            self.run(self.play.settle(*claim, result))
+        self.run(self.play.settle(*self.play.pick(number), result))
 
+    @precondition(lambda self: self.play.claims)
     @rule(number=number, delay=st.none() | st.integers(0, 3), dead=st.booleans())
     def fail(self, number: int, delay: int | None, dead: bool) -> None:
-        if claim := self.play.pick(number):
-            self.run(self.play.fail(*claim, delay, dead))
+        self.run(self.play.fail(*self.play.pick(number), delay, dead))
 
+    @precondition(lambda self: self.play.claims)
     @rule(number=number, who=who)
     def write_with_a_foreign_claim(self, number: int, who: str) -> None:
-        if claim := self.play.pick(number):
-            self.run(self.play.renew(who, claim[1], 1))
+        self.run(self.play.renew(who, self.play.pick(number)[1], 1))
 
     @rule(number=number)
     def requeue(self, number: int) -> None:
@@ -307,6 +310,7 @@ class RecordMachine(RuleBasedStateMachine):
     def fire(self) -> None:
         self.run(self.play.fire())
 
+    @precondition(lambda self: len(self.play.claims) > 9)
     @rule()
     def revoke(self) -> None:
         self.run(self.play.revoke("ben"))
@@ -318,8 +322,8 @@ class RecordMachine(RuleBasedStateMachine):
 
 
 RecordMachine.TestCase.settings = settings(
-    max_examples=30,
-    stateful_step_count=40,
+    max_examples=50,
+    stateful_step_count=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
