@@ -163,13 +163,13 @@ def _get(bench: Bench, number: int) -> httpx.Response:
     return bench.send("GET", f"/records/{record}")
 
 
-PUBLISH = Step("publish", Budget(1, 12, 10), _publish)
+PUBLISH = Step("publish", Budget(1, 15, 10), _publish)
 CLAIM_HIT = Step("claim, selective, hit", Budget(1, 20, 12), _claim_hit)
 CLAIM_MISS = Step("claim, selective, miss", Budget(1, 20, 0), _claim_miss)
 
 OPERATIONS = [
     PUBLISH,
-    Step("publish, batch of 100", Budget(1, 900, 900), _publish_batch),
+    Step("publish, batch of 100", Budget(1, 1100, 900), _publish_batch),
     CLAIM_HIT,
     Step("claim, equality and range, hit", Budget(1, 20, 12), _claim_hit_and),
     CLAIM_MISS,
@@ -179,7 +179,7 @@ OPERATIONS = [
     Step("fail", Budget(1, 30, 6), _fail),
     Step("release", Budget(1, 20, 10), _release),
     Step("read a record", Budget(1, 5, 0), _get),
-    Step("mint an awakeable", Budget(1, 5, 6), _mint),
+    Step("mint an awakeable", Budget(1, 8, 6), _mint),
     Step("resolve an awakeable", Budget(1, 12, 6), _resolve),
 ]
 

@@ -156,6 +156,7 @@ async def test_entries_for_rows_that_only_the_database_knows_come_in_order(store
         "lease.seen",
         "SELECT -row_number() OVER (ORDER BY key) AS ordinal, key AS subject, 'doc' AS kind,"
         " json_object('owner', owner) AS data, NULL AS content_sha256 FROM leases WHERE key <> :not_this",
+        many=True,
         not_this="k3",
     )
     await store.db().commit(tx)

@@ -25,8 +25,15 @@ class KindChanged(Exception):
     """A kind was redeclared since it was read: read it again and plan anew. It never leaves the house."""
 
 
+# The one kind that was planned with, for most plans.
+_KIND_IS_CURRENT = "SELECT 1 FROM kinds WHERE name = :name AND revision = :revision"
+
+
 def guard_kinds(tx: Transaction, kinds: Iterable["Kind"]) -> None:
     """Abort with KindChanged unless each of these kinds is still what the plan was made with."""
     revisions = {kind.name: kind.revision for kind in kinds}
-    if revisions:
+    if len(revisions) == 1:
+        ((name, revision),) = revisions.items()
+        tx.require(_KIND_IS_CURRENT, KindChanged(), name=name, revision=revision)
+    elif revisions:
         tx.require(_KINDS_ARE_CURRENT, KindChanged(), revisions=canonical.dumps(revisions))

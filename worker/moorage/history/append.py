@@ -52,10 +52,14 @@ def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> None:
         tx.run(statements.APPEND_MANY, actor=actor, entries=array)
 
 
-def append_selected(tx: Transaction, actor: str, type_: str, selection: str, **parameters: Scalar) -> Answer:
-    """Append one entry for each row that `selection` gives inside the transaction (see APPEND_SELECTED).
+def append_selected(
+    tx: Transaction, actor: str, type_: str, selection: str, *, many: bool = False, **parameters: Scalar
+) -> Answer:
+    """Append an entry for the row that `selection` gives inside the transaction, or for each of its rows when `many`.
 
-    For changes whose subjects only the database knows: which records a claim took, what a failure led to.
+    For changes whose subjects only the database knows: which records a claim took, what a failure led to. It reads fewer
+    rows for one than for many; a selection that gives more than one where one was meant breaks the transaction.
     """
-    sql = statements.APPEND_SELECTED.replace("{selection}", selection)
+    template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
+    sql = template.replace("{selection}", selection)
     return tx.run(sql, type=type_, actor=actor, **parameters)

@@ -31,6 +31,15 @@ SELECT position, subject, revision, type, kind, actor, at, data, content_sha256 
 WHERE subject = :subject AND position > :after ORDER BY revision LIMIT CAST(:limit AS INTEGER)
 """
 
+# Appends one entry for the only row of a selection, if it gives one.
+APPEND_SELECTED_ONE = """
+INSERT INTO history (position, subject, revision, type, kind, actor, at, data, content_sha256)
+SELECT coalesce((SELECT max(position) FROM history), 0) + 1, chosen.subject,
+    coalesce((SELECT max(revision) FROM history WHERE subject = chosen.subject), 0) + 1,
+    :type, chosen.kind, :actor, :now, chosen.data, chosen.content_sha256
+FROM ({selection}) AS chosen
+"""
+
 # Appends one entry for each row of a selection, in the order of its column `ordinal`; each subject may occur once.
 # The selection gives ordinal, subject, kind, data and content_sha256.
 APPEND_SELECTED = """

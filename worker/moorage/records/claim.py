@@ -85,7 +85,9 @@ def _plan(
         claim=claim_id,
         expires_at=expires_at,
     )
-    append_selected(tx, caller.subject, "record.claimed", statements.CLAIMED, expires_at=expires_at, claim=claim_id)
+    append_selected(
+        tx, caller.subject, "record.claimed", statements.CLAIMED, many=limit > 1, expires_at=expires_at, claim=claim_id
+    )
     return taken
 
 

@@ -106,7 +106,7 @@ async def _requeue(
         message = f"a reason has 1 to {TEXT_CHARACTERS} characters"
         raise RequestInvalid(message, errors=[{"pointer": "/reason", "message": message}])
     selection = statements.REQUEUED.replace("{chosen}", chosen)
-    append_selected(tx, caller.subject, "record.requeued", selection, reason=reason, **parameters)
+    append_selected(tx, caller.subject, "record.requeued", selection, many=True, reason=reason, **parameters)
     requeued = tx.run(statements.REQUEUE.replace("{chosen}", chosen), **parameters)
     await db.commit(tx)
     return sorted((Record.of(row) for row in requeued.rows), key=lambda record: record.seq)

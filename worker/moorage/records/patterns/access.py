@@ -64,7 +64,7 @@ def claim_candidates(compiled: Compiled) -> str:
     """
     paths = _paths(compiled.conjuncts)
     if len(paths) == 1 or len(compiled.where) > _LONGEST_CONDITION:
-        return _answer(paths[0], compiled.where, _LIMIT)
+        return _answer(_first_in_order(paths), compiled.where, _LIMIT)
     return _by_looks(paths, compiled.where)
 
 
@@ -83,7 +83,8 @@ def _by_looks(paths: Sequence[_Path], where: str) -> str:
     looks = [
         f"WHEN ({_look(path, where, more)}) THEN {number}" for more in LOOKS for number, path in enumerate(paths, start=1)
     ]
-    choice = f"WITH choice AS MATERIALIZED (SELECT CASE {' '.join(looks)} ELSE 1 END AS path)"
+    otherwise = paths.index(_first_in_order(paths)) + 1
+    choice = f"WITH choice AS MATERIALIZED (SELECT CASE {' '.join(looks)} ELSE {otherwise} END AS path)"
     answers = [f"SELECT seq FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)]
     return f"{choice} {' UNION ALL '.join(answers)}"
 
@@ -105,16 +106,23 @@ def _look(path: _Path, where: str, more: int) -> str:
 
 
 def _paths(conjuncts: Sequence[Conjunct]) -> list[_Path]:
-    """The indexes worth a look, one in claim order first.
+    """The indexes worth a look, in the order of the looks, at least one of them in claim order.
 
-    At most two equalities, the likely rare ones first, or records_ready where there is none; and one range or list.
+    At most two equalities, the likely rare ones first, and one range or list. Without an equality the range or list comes
+    first, because finding it empty is the cheapest look of all, and then records_ready.
     """
     equal = [each for each in conjuncts if each.operator is Operator.EQ]
     equal.sort(key=lambda each: not each.telling)
     by_slot = {each.slot: each for each in reversed(equal)}
-    paths = [_equality(each) for each in equal if by_slot[each.slot] is each][:2] or [_READY]
+    paths = [_equality(each) for each in equal if by_slot[each.slot] is each][:2]
     spread = _spread([each for each in conjuncts if each.slot not in by_slot])
-    return paths if spread is None else [*paths, spread]
+    if spread is None:
+        return paths or [_READY]
+    return [*paths, spread] if paths else [spread, _READY]
+
+
+def _first_in_order(paths: Sequence[_Path]) -> _Path:
+    return next(path for path in paths if path.in_order)
 
 
 def _equality(conjunct: Conjunct) -> _Path:

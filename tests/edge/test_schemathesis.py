@@ -1,0 +1,112 @@
+"""The document at /openapi.json and the real edge agree, as far as generated requests can tell."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops.local.edge import LocalEdge
+from ops.setup import paths
+from tests.edge.client import client, declare, fresh, good
+from tests.edge.edges import EdgeFactory
+
+pytestmark = pytest.mark.edge
+
+SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+RARELY_MET: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def own(edge_factory: EdgeFactory) -> LocalEdge:
+    """An edge whose clock schemathesis may move by centuries."""
+    return edge_factory(vars={"MOORAGE_TEST_CLOCK": "1"})
+
+
+def existing(edge: LocalEdge) -> dict[str, list[Any]]:
+    """Things that generated requests may name, in every state."""
+    with client(edge) as api:
+        kind = declare(api, fresh("generated"), {"n": "number", "s": "string"}, lease_seconds=40_000)
+        batch = [{"kind": kind, "body": {"n": number}} for number in range(60)]
+        records = [one["id"] for one in good(api.post("/records/batch", json={"records": batch}))["records"]]
+        claims = good(api.post("/claims", json={"kind": kind, "worker": "w", "limit": 50}))["claims"]
+        for claim in claims[:15]:
+            body: dict[str, Any] = {"epoch": claim["lease"]["epoch"]}
+            if claim["record"]["body"]["n"] % 2:
+                good(api.post(f"/claims/{claim['record']['id']}/settle", json=body))
+            else:
+                body |= {"error": {"tag": "Permanent", "message": "no"}, "dead_letter": True}
+                good(api.post(f"/claims/{claim['record']['id']}/fail", json=body))
+        minted = [good(api.post("/awakeables", json={"ttl_seconds": 30_000_000})) for _ in range(12)]
+        credentials = [good(api.post("/credentials", json={"subject": "s", "grants": []}))["id"] for _ in range(3)]
+        good(api.put("/senders/hook", json={"scheme": "github", "secrets": ["a-long-enough-secret"], "subject": "s"}))
+        good(api.put("/scopes/top", json={}))
+        good(api.put("/destinations/hook", json={"url": "https://example.test/"}))
+    return {
+        "record": records,
+        "kind": [kind],
+        "token": [one["token"] for one in minted],
+        "id": [*credentials, "top"],
+        "name": ["hook"],
+        "epoch": [1],
+        "match": [{}, {"n": {"$gte": 0}}],
+        "parents": [[], records[:1]],
+        "subject": [records[0], records[20]],
+        "parent": [None, "top"],
+    }
+
+
+def generate(edge: LocalEdge, *arguments: str, known: dict[str, list[Any]]) -> Counter[tuple[str, int]]:
+    """How often each operation got each status, in a run that found no fault."""
+    met = edge.config.state / "met"
+    met.write_text("")
+    command = [str(SCHEMATHESIS), "run", f"{edge.url}/openapi.json", "--checks", CHECKS, "--no-color", "--warnings", "off"]
+    command += ["--phases", "coverage,fuzzing", "--generation-deterministic", "--max-failures", "10", *arguments]
+    environment = os.environ | {
+        "MOORAGE_TEST_KNOWN": json.dumps(known),
+        "MOORAGE_TEST_MET": str(met),
+        "SCHEMATHESIS_HOOKS": "tests.edge.schemathesis_hooks",
+        "PYTHONPATH": str(paths.ROOT),
+    }
+    done = subprocess.run(command, cwd=edge.config.state, capture_output=True, text=True, env=environment, check=False)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    found = re.search(r"(\d+) generated, (\d+) passed", told)
+    assert found is not None, told
+    assert found[1] == found[2], told
+    lines = [line.rsplit(" ", 1) for line in met.read_text().splitlines()]
+    return Counter((operation, int(status)) for operation, status in lines)
+
+
+def operations(edge: LocalEdge) -> dict[str, dict[str, Any]]:
+    with client(edge) as api:
+        found = good(api.get("/openapi.json"))["paths"]
+    return {f"{method.upper()} {path}": operation for path, item in found.items() for method, operation in item.items()}
+
+
+@pytest.mark.clause("kernel.problem", "edge.cors-head")
+def test_the_root_credential_meets_only_what_is_documented(own: LocalEdge) -> None:
+    header = f"Authorization: Bearer {own.root_token}"
+    met = generate(own, "--max-examples", "20", "-H", header, known=existing(own))
+    assert met.total() > 1000
+    # The run means something only where requests got through.
+    succeeded = {operation for operation, status in met if status < 300}
+    assert operations(own).keys() - succeeded <= RARELY_MET
+    with client(own) as api:
+        assert good(api.get("/health"))["ok"] is True
+
+
+@pytest.mark.clause("kernel.problem", "awake.authenticates")
+def test_a_stranger_meets_only_what_is_documented(own: LocalEdge) -> None:
+    met = generate(own, "--max-examples", "5", known={})
+    closed = {name for name, operation in operations(own).items() if operation.get("security") == [{"bearer": []}]}
+    assert len(closed) > 35
+    # Besides 401, a stranger may learn that a request's target makes no sense.
+    assert {status for (operation, status) in met if operation in closed} <= {401, 400}
+    assert closed <= {operation for operation, status in met if status == 401}
