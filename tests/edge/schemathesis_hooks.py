@@ -1,7 +1,8 @@
 """Hooks for schemathesis, loaded by its own process: let every second generated call meet things that exist.
 
 The variable MOORAGE_TEST_KNOWN holds a JSON object: for each name of a path parameter, query parameter or body field the
-values that mean something in the deployment under test. MOORAGE_TEST_MET names a file, which gets a line for each answer.
+values that mean something in the deployment under test; for one path alone where the name is `path name`.
+MOORAGE_TEST_MET names a file, which gets a line for each answer.
 """
 
 import json
@@ -25,8 +26,10 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
         return
     for part in (case.path_parameters, case.query, case.body):
         if isinstance(part, dict):
-            for name in part.keys() & KNOWN.keys():
-                part[name] = KNOWN[name][turn // 2 % len(KNOWN[name])]
+            for name in list(part):
+                values = KNOWN.get(f"{case.path} {name}", KNOWN.get(name))
+                if values is not None:
+                    part[name] = values[turn // 2 % len(values)]
 
 
 @schemathesis.hook
