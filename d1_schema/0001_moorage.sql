@@ -13,7 +13,9 @@
 -- moorage        two facts about the database itself: the schema and the format of its stored records
 -- preconditions  see above
 -- history        what happened: one entry a mutation, appended in the mutation's own batch; `position` orders all,
---                `revision` counts the entries of one subject from 1 without gaps
+--                `revision` counts the entries of one subject from 1 without gaps. The index by subject leaves out
+--                record.published, always a subject's first entry: the record's seq is its position. When a record is
+--                removed, the entry record.removed keeps that position as `seq` in its data
 -- leases         who may write under a key, for everything that has no row of its own to be leased
 -- idempotency    the Idempotency-Keys of the last day, with what they made
 -- kinds          what programs may publish: declared paths and the slot that each occupies, claim policy, JSON Schema
@@ -21,14 +23,18 @@
 -- senders        webhook senders; their signing secrets stand apart in sender_secrets, which only verification reads
 -- destinations   where requests may be sent, with the destination's own window of deduplication
 -- scopes         the tree of scopes
--- records        the records. `seq` is the position of the record's publication in history, so that order of seq is order
---                of commit. state: ready -> claimed -> consumed, or back to ready, or dead. `available` is 1 while the
+-- records        the records, by id, so that the id costs no index. `seq` is the position of the record's publication in
+--                history, so that order of seq is order of commit; records_ready and records_resting give a kind's
+--                records by seq, one stream for each priority of what is available and one for each state of the rest.
+--                state: ready -> claimed -> consumed, or back to ready, or dead. `available` is 1 while the
 --                record is ready and not waiting for not_before: claims look at nothing else. The lease stands in the row:
 --                epoch, owner (the worker), claimed_by (the credential's subject), claim (the claim's id), expires_at.
 --                s1..s16 are the values at the kind's declared paths, encoded so that one comparison has one meaning:
 --                NULL missing, a number itself, everything else text behind a tag (s string, b boolean, n null, i instant,
---                a array, o object). What may be large stands last: SQLite reads a row from its start.
--- record_parents lineage, child to parent
+--                a array, o object). What may be large stands last: SQLite reads a row from its start. Retention does not
+--                look at a record before held_until, if it has one: a key may still ask for it, or it is still needed.
+-- record_parents lineage, child to parent; an edge goes with its child
+-- interests      what workers look for, each until it expires; one a worker's name and subject
 -- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept
 -- due_failures   due work that failed when the clock fired it, and when it is tried again
 
@@ -69,7 +75,7 @@ CREATE TABLE IF NOT EXISTS history (
     data TEXT NOT NULL,
     content_sha256 TEXT
 ) STRICT;
-CREATE UNIQUE INDEX IF NOT EXISTS history_by_subject ON history (subject, revision);
+CREATE UNIQUE INDEX IF NOT EXISTS history_by_subject ON history (subject, revision) WHERE type <> 'record.published';
 
 CREATE TABLE IF NOT EXISTS leases (
     key TEXT NOT NULL PRIMARY KEY,
@@ -103,6 +109,7 @@ CREATE TABLE IF NOT EXISTS kinds (
     updated_at INTEGER NOT NULL,
     created_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS kinds_retained ON kinds (name, retention_seconds) WHERE retention_seconds IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS credentials (
     id TEXT NOT NULL PRIMARY KEY,
@@ -152,8 +159,8 @@ CREATE TABLE IF NOT EXISTS scopes (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER NOT NULL PRIMARY KEY,
-    id TEXT NOT NULL,
+    id TEXT NOT NULL PRIMARY KEY,
+    seq INTEGER NOT NULL,
     kind TEXT NOT NULL,
     body_sha256 TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -169,6 +176,7 @@ CREATE TABLE IF NOT EXISTS records (
     claim TEXT,
     expires_at INTEGER,
     ended_at INTEGER,
+    held_until INTEGER,
     settlement_sha256 TEXT,
     s1 ANY,
     s2 ANY,
@@ -196,14 +204,14 @@ CREATE TABLE IF NOT EXISTS records (
     CHECK ((state = 'claimed') = (claim IS NOT NULL)),
     CHECK ((state IN ('consumed', 'dead')) = (ended_at IS NOT NULL)),
     CHECK ((state = 'consumed') = (receipt IS NOT NULL))
-) STRICT;
-CREATE UNIQUE INDEX IF NOT EXISTS records_by_id ON records (id);
-CREATE INDEX IF NOT EXISTS records_by_kind ON records (kind, seq);
+) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS records_ready ON records (kind, priority DESC, seq) WHERE available = 1;
+CREATE INDEX IF NOT EXISTS records_resting ON records (kind, state, seq) WHERE available = 0;
 CREATE INDEX IF NOT EXISTS records_waiting ON records (not_before) WHERE available = 0 AND state = 'ready';
 CREATE INDEX IF NOT EXISTS records_leased ON records (expires_at, claim) WHERE state = 'claimed';
-CREATE INDEX IF NOT EXISTS records_dead ON records (state) WHERE state = 'dead';
-CREATE INDEX IF NOT EXISTS records_dead_by_kind ON records (kind, seq) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS records_dead ON records (seq) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS records_ended ON records (kind, ended_at) WHERE ended_at IS NOT NULL AND held_until IS NULL;
+CREATE INDEX IF NOT EXISTS records_held ON records (kind, held_until) WHERE ended_at IS NOT NULL AND held_until IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s1 ON records (kind, s1, priority DESC, seq) WHERE available = 1 AND s1 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s2 ON records (kind, s2, priority DESC, seq) WHERE available = 1 AND s2 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s3 ON records (kind, s3, priority DESC, seq) WHERE available = 1 AND s3 IS NOT NULL;
@@ -227,6 +235,19 @@ CREATE TABLE IF NOT EXISTS record_parents (
     PRIMARY KEY (child, parent)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS record_parents_by_parent ON record_parents (parent, child);
+
+CREATE TABLE IF NOT EXISTS interests (
+    worker TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    match TEXT NOT NULL,
+    credential TEXT,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    PRIMARY KEY (worker, subject)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS interests_by_kind ON interests (kind, worker, subject);
+CREATE INDEX IF NOT EXISTS interests_by_expiry ON interests (expires_at);
 
 CREATE TABLE IF NOT EXISTS awakeables (
     id TEXT NOT NULL PRIMARY KEY,

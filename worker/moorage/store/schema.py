@@ -28,6 +28,7 @@ TABLES = frozenset(
         "scopes",
         "records",
         "record_parents",
+        "interests",
         "awakeables",
         "due_failures",
     }
