@@ -16,6 +16,8 @@
 --                `revision` counts the entries of one subject from 1 without gaps. The index by subject leaves out
 --                record.published, always a subject's first entry: the record's seq is its position. When a record is
 --                removed, the entry record.removed keeps that position as `seq` in its data
+-- seals          the hash chain over history, one row for each stretch that was sealed at once: `position` is its last entry,
+--                `links` the links of all its entries, 64 hexadecimal digits each, `seal` binds the row to its instant
 -- leases         who may write under a key, for everything that has no row of its own to be leased
 -- idempotency    the Idempotency-Keys of the last day, with what they made
 -- kinds          what programs may publish: declared paths and the slot that each occupies, claim policy, JSON Schema
@@ -24,8 +26,10 @@
 -- destinations   where requests may be sent, with the destination's own window of deduplication
 -- scopes         the tree of scopes
 -- records        the records, by id, so that the id costs no index. `seq` is the position of the record's publication in
---                history, so that order of seq is order of commit; records_ready and records_resting give a kind's
---                records by seq, one stream for each priority of what is available and one for each state of the rest.
+--                history, so that order of seq is order of commit; a kind's records by seq are the streams of
+--                three indexes: records_ready for each priority of what is available, records_waiting_by_kind for what
+--                waits, records_resting for the rest; no condition of the last two names the state, so that a record
+--                which is settled leaves no index row to be written anew.
 --                state: ready -> claimed -> consumed, or back to ready, or dead. `available` is 1 while the
 --                record is ready and not waiting for not_before: claims look at nothing else. The lease stands in the row:
 --                epoch, owner (the worker), claimed_by (the credential's subject), claim (the claim's id), expires_at.
@@ -35,6 +39,13 @@
 --                look at a record before held_until, if it has one: a key may still ask for it, or it is still needed.
 -- record_parents lineage, child to parent; an edge goes with its child
 -- interests      what workers look for, each until it expires; one a worker's name and subject
+-- blob_references  what needs an object of the bucket: its digest and the holder's id. While the bytes are on their way in,
+--                the holder is the upload and `uploading_until` says how long it counts. An object may be deleted only while
+--                no row here counts
+-- blob_deletions objects that are to be deleted. While a row is here no new reference to its digest can be made, so that
+--                bytes are never deleted under one; `due_at` lies ahead while somebody is deleting
+-- blob_sweep     one row: when the bucket is next compared with blob_references, and how far that has come
+-- artifact_deadlines  artifacts that are shredded unless a record names them as a parent by then
 -- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept
 -- due_failures   due work that failed when the clock fired it, and when it is tried again
 
@@ -76,6 +87,13 @@ CREATE TABLE IF NOT EXISTS history (
     content_sha256 TEXT
 ) STRICT;
 CREATE UNIQUE INDEX IF NOT EXISTS history_by_subject ON history (subject, revision) WHERE type <> 'record.published';
+
+CREATE TABLE IF NOT EXISTS seals (
+    position INTEGER NOT NULL PRIMARY KEY,
+    sealed_at INTEGER NOT NULL,
+    seal TEXT NOT NULL,
+    links TEXT NOT NULL CHECK (length(links) > 0 AND length(links) % 64 = 0)
+) STRICT;
 
 CREATE TABLE IF NOT EXISTS leases (
     key TEXT NOT NULL PRIMARY KEY,
@@ -200,16 +218,19 @@ CREATE TABLE IF NOT EXISTS records (
     body TEXT NOT NULL,
     CHECK (available = 0 OR state = 'ready'),
     CHECK (available = 1 OR state <> 'ready' OR not_before IS NOT NULL),
+    CHECK (not_before IS NULL OR state = 'ready'),
     CHECK ((state = 'claimed') = (expires_at IS NOT NULL)),
     CHECK ((state = 'claimed') = (claim IS NOT NULL)),
     CHECK ((state IN ('consumed', 'dead')) = (ended_at IS NOT NULL)),
     CHECK ((state = 'consumed') = (receipt IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS records_ready ON records (kind, priority DESC, seq) WHERE available = 1;
-CREATE INDEX IF NOT EXISTS records_resting ON records (kind, state, seq) WHERE available = 0;
-CREATE INDEX IF NOT EXISTS records_waiting ON records (not_before) WHERE available = 0 AND state = 'ready';
+CREATE INDEX IF NOT EXISTS records_resting ON records (kind, seq) WHERE available = 0 AND not_before IS NULL;
+CREATE INDEX IF NOT EXISTS records_waiting ON records (not_before) WHERE available = 0 AND not_before IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_waiting_by_kind ON records (kind, seq) WHERE available = 0 AND not_before IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_leased ON records (expires_at, claim) WHERE state = 'claimed';
 CREATE INDEX IF NOT EXISTS records_dead ON records (seq) WHERE state = 'dead';
+CREATE INDEX IF NOT EXISTS records_dead_by_kind ON records (kind, seq) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS records_ended ON records (kind, ended_at) WHERE ended_at IS NOT NULL AND held_until IS NULL;
 CREATE INDEX IF NOT EXISTS records_held ON records (kind, held_until) WHERE ended_at IS NOT NULL AND held_until IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s1 ON records (kind, s1, priority DESC, seq) WHERE available = 1 AND s1 IS NOT NULL;
@@ -248,6 +269,35 @@ CREATE TABLE IF NOT EXISTS interests (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS interests_by_kind ON interests (kind, worker, subject);
 CREATE INDEX IF NOT EXISTS interests_by_expiry ON interests (expires_at);
+
+CREATE TABLE IF NOT EXISTS blob_references (
+    sha256 TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    uploading_until INTEGER,
+    PRIMARY KEY (sha256, holder)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS blob_references_by_holder ON blob_references (holder);
+CREATE INDEX IF NOT EXISTS blob_references_uploading ON blob_references (uploading_until)
+    WHERE uploading_until IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS blob_deletions (
+    sha256 TEXT NOT NULL PRIMARY KEY,
+    due_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS blob_deletions_by_due ON blob_deletions (due_at);
+
+CREATE TABLE IF NOT EXISTS blob_sweep (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    started_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    after TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE IF NOT EXISTS artifact_deadlines (
+    record TEXT NOT NULL PRIMARY KEY,
+    attach_by INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS artifact_deadlines_by_due ON artifact_deadlines (attach_by);
 
 CREATE TABLE IF NOT EXISTS awakeables (
     id TEXT NOT NULL PRIMARY KEY,

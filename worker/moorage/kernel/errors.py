@@ -5,18 +5,20 @@
     |  |- JsonInvalid 400               |- CursorMismatch 400          |- PatternInvalid 400
     |  |- IdInvalid 400                 |- RequestInvalid 422          |- BodyInvalid 422
     |  |- PayloadTooLarge 413           |- UnsupportedMediaType 415    |- MethodNotAllowed 405
+    |  |- LengthRequired 411            |- DigestMismatch 422          |- RangeUnsatisfiable 416
     |  `- RouteUnknown 404
     |- AccessError                      who asks
     |  |- Unauthenticated 401           `- Forbidden 403
     |- Unknown                          what is asked for does not exist, or may not be seen
     |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
-    |  `- AwakeableUnknown, LeaseUnknown 404
+    |  `- AwakeableUnknown, LeaseUnknown, InterestUnknown 404
     |- Conflict                         what is asked for no longer agrees with what is stored
-    |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead,
+    |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead, RecordEnded,
     |  |  ScopeConflict, AwakeableAlreadyResolved, ParentUnknown 409
+    |  |- BlobBusy, UploadTimedOut 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
-    |  `- AwakeableTimedOut, AwakeableRejected 410
+    |  `- AwakeableTimedOut, AwakeableRejected, ArtifactShredded 410
     |- RateLimited 429
     `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing, StorageProfileUnsupported 503
@@ -183,6 +185,24 @@ class MethodNotAllowed(RequestError):
     status = 405
 
 
+class LengthRequired(RequestError):
+    """The request must tell the length of its body in a Content-Length header."""
+
+    status = 411
+
+
+class DigestMismatch(RequestError):
+    """The bytes do not have the digest that the request declared; nothing was stored."""
+
+    status = 422
+
+
+class RangeUnsatisfiable(RequestError):
+    """The range lies outside the content."""
+
+    status = 416
+
+
 class RouteUnknown(RequestError):
     """There is no such route."""
 
@@ -253,6 +273,10 @@ class LeaseUnknown(Unknown):
     """There is no lease under this key."""
 
 
+class InterestUnknown(Unknown):
+    """The caller's worker of this name has no live interest."""
+
+
 # --- Conflict -------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +305,10 @@ class SettlementConflict(Conflict):
 
 class RecordNotDead(Conflict):
     """Only a dead-lettered record can be requeued."""
+
+
+class RecordEnded(Conflict):
+    """The record is consumed or dead already."""
 
 
 class ScopeConflict(Conflict):
@@ -313,6 +341,18 @@ class LeaseHeld(Conflict):
     tag = FailureTag.TRANSIENT
 
 
+class BlobBusy(Conflict):
+    """Earlier bytes with this digest are being deleted at this moment; try again."""
+
+    tag = FailureTag.TRANSIENT
+
+
+class UploadTimedOut(Conflict):
+    """The upload took longer than an upload may; nothing was published."""
+
+    tag = FailureTag.TIMED_OUT
+
+
 # --- Gone -----------------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +371,18 @@ class AwakeableRejected(Gone):
     """The awakeable was rejected."""
 
     tag = FailureTag.CONFLICT
+
+
+class ArtifactShredded(Gone):
+    """The artifact's bytes were removed for good; its record remains."""
+
+    tag = FailureTag.PERMANENT
+
+
+class RecordRemoved(Gone):
+    """The record ended and was removed when its kind's retention was over; its history remains."""
+
+    tag = FailureTag.UNKNOWN
 
 
 # --- RateLimited ----------------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ PUBLISH_BATCH_BYTES = Limit(
 )
 LINEAGE_DEPTH = Limit(32, "generations", "a lineage query")
 LINEAGE_RECORDS = Limit(1000, "records", "a lineage answer")
+RETENTION_BATCH = Limit(100, "records", "terminal records that one transaction removes by a kind's retention")
+RETENTION_CHILDREN = Limit(1000, "records", "children of a terminal record past which retention keeps it")
+RETENTION_COUNT = Limit(10_000, "records", "how far a retention preview counts")
 NOT_BEFORE_SECONDS = Limit(10 * 366 * 86400, "seconds", "how far ahead a record's not_before may lie")
 
 # Patterns
@@ -65,7 +68,17 @@ ATTEMPTS = Limit(100, "attempts", "a kind's max_attempts")
 RETRY_SECONDS = Limit(365 * 86400, "seconds", "a retry delay")
 RETRY_FACTOR = Limit(100, "times", "how much longer a retry delay may be than the one before")
 SETTLE_RESULTS = Limit(100, "records", "results of one settlement")
+INTEREST_TTL_SECONDS = Limit(24 * 3600, "seconds", "how long a worker's interest lasts unless it is renewed")
+DRY_RUN_INTERESTS = Limit(1000, "interests", "live interests of the kind that a dry run asks")
 REQUEUE_BATCH = Limit(500, "records", "dead letters requeued in one request")
+
+# Artifacts
+ARTIFACT_BYTES = Limit(5 * 1024**3 - 5 * 1024**2, "bytes", "an artifact; the platform's plan may bound a request further")
+ARTIFACT_MEMORY_BYTES = Limit(1024 * 1024, "bytes", "an upload without a declared digest that is held in memory")
+ARTIFACT_UPLOAD_SECONDS = Limit(3600, "seconds", "an upload, from its first byte to its record")
+ARTIFACT_ATTACH_SECONDS = Limit(366 * 86400, "seconds", "the time in which an artifact may have to be attached")
+MEDIA_TYPE_CHARACTERS = Limit(255, "characters", "an artifact's media type")
+BLOB_GRACE_SECONDS = Limit(3600, "seconds", "how old bytes that nothing refers to are before the daily sweep deletes them")
 
 # Awakeables
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
@@ -79,6 +92,12 @@ GRANTS = Limit(100, "grants", "grants of one credential")
 CREDENTIAL_CACHE_SECONDS = Limit(5, "seconds", "how long a revoked credential may still read; writes stop at once")
 KIND_CACHE_SECONDS = Limit(5, "seconds", "how long a read may use an earlier declaration of a kind")
 IDEMPOTENCY_SECONDS = Limit(24 * 3600, "seconds", "how long an Idempotency-Key is remembered")
+
+# Seals
+SEAL_BATCH = Limit(500, "entries", "history that one transaction seals")
+SEAL_CALL = Limit(10_000, "entries", "history that one request seals")
+VERIFY_BATCH = Limit(500, "entries", "history verified, or given with its links, in one request")
+VERIFY_CONTENT_BYTES = Limit(16 * 1024 * 1024, "bytes", "record bodies compared with their digests in one request")
 
 # The clock
 DRAIN_BATCH = Limit(100, "items", "due items fired before the clock looks again")

@@ -18,6 +18,7 @@ TABLES = frozenset(
         "moorage",
         "preconditions",
         "history",
+        "seals",
         "leases",
         "idempotency",
         "kinds",
@@ -29,6 +30,10 @@ TABLES = frozenset(
         "records",
         "record_parents",
         "interests",
+        "blob_references",
+        "blob_deletions",
+        "blob_sweep",
+        "artifact_deadlines",
         "awakeables",
         "due_failures",
     }
