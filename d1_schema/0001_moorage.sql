@@ -21,7 +21,11 @@
 -- leases         who may write under a key, for everything that has no row of its own to be leased
 -- idempotency    the Idempotency-Keys of the last day, with what they made
 -- kinds          what programs may publish: declared paths and the slot that each occupies, claim policy, JSON Schema
--- credentials    who may ask: SHA-256 of the bearer token, subject, grants
+-- kind_depths    how many records of a kind are ready, for each kind that limits it; triggers on records keep it right
+-- rates          token buckets: what is left of each, and when that was counted
+-- credentials    who may ask: SHA-256 of the bearer token, subject, grants; a public one may be shipped to browsers
+-- public_origins the web pages that may use a public credential
+-- sessions       workers that number their claims; claim_cursors keeps the last numbered claim of each consumer in one
 -- senders        webhook senders; their signing secrets stand apart in sender_secrets, which only verification reads
 -- destinations   where requests may be sent, with the destination's own window of deduplication
 -- scopes         the tree of scopes
@@ -37,6 +41,9 @@
 --                NULL missing, a number itself, everything else text behind a tag (s string, b boolean, n null, i instant,
 --                a array, o object). What may be large stands last: SQLite reads a row from its start. Retention does not
 --                look at a record before held_until, if it has one: a key may still ask for it, or it is still needed.
+--                lane is the value whose claims are counted where the kind limits them, set by the claim. ready_until is
+--                when a ready record becomes a dead letter. debounce_key names a waiting record that the same publisher may
+--                still replace, and debounce_until is how long
 -- record_parents lineage, child to parent; an edge goes with its child
 -- interests      what workers look for, each until it expires; one a worker's name and subject
 -- blob_references  what needs an object of the bucket: its digest and the holder's id. While the bytes are on their way in,
@@ -122,12 +129,27 @@ CREATE TABLE IF NOT EXISTS kinds (
     max_attempts INTEGER NOT NULL,
     retry TEXT NOT NULL,
     retry_delays TEXT NOT NULL,
+    concurrency TEXT,
+    depth_limit INTEGER,
+    ttl_seconds INTEGER,
+    rate TEXT,
     retention_seconds INTEGER,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     created_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS kinds_retained ON kinds (name, retention_seconds) WHERE retention_seconds IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS kind_depths (
+    kind TEXT NOT NULL PRIMARY KEY,
+    ready INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS rates (
+    key TEXT NOT NULL PRIMARY KEY,
+    tokens REAL NOT NULL,
+    at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS credentials (
     id TEXT NOT NULL PRIMARY KEY,
@@ -137,9 +159,37 @@ CREATE TABLE IF NOT EXISTS credentials (
     created_at INTEGER NOT NULL,
     created_by TEXT NOT NULL,
     expires_at INTEGER,
-    revoked_at INTEGER
+    revoked_at INTEGER,
+    public INTEGER NOT NULL DEFAULT 0 CHECK (public IN (0, 1)),
+    origins TEXT,
+    rate TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS credentials_by_token ON credentials (token_sha256);
+
+CREATE TABLE IF NOT EXISTS public_origins (
+    origin TEXT NOT NULL,
+    credential TEXT NOT NULL,
+    PRIMARY KEY (origin, credential)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS sessions (
+    id TEXT NOT NULL PRIMARY KEY,
+    subject TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS sessions_by_expiry ON sessions (expires_at);
+
+CREATE TABLE IF NOT EXISTS claim_cursors (
+    session TEXT NOT NULL,
+    consumer TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    claim TEXT NOT NULL,
+    taken TEXT NOT NULL,
+    completed_at INTEGER NOT NULL,
+    PRIMARY KEY (session, consumer)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS senders (
     name TEXT NOT NULL PRIMARY KEY,
@@ -195,6 +245,10 @@ CREATE TABLE IF NOT EXISTS records (
     expires_at INTEGER,
     ended_at INTEGER,
     held_until INTEGER,
+    ready_until INTEGER,
+    lane ANY,
+    debounce_key TEXT,
+    debounce_until INTEGER,
     settlement_sha256 TEXT,
     s1 ANY,
     s2 ANY,
@@ -249,6 +303,21 @@ CREATE INDEX IF NOT EXISTS records_by_s13 ON records (kind, s13, priority DESC, 
 CREATE INDEX IF NOT EXISTS records_by_s14 ON records (kind, s14, priority DESC, seq) WHERE available = 1 AND s14 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s15 ON records (kind, s15, priority DESC, seq) WHERE available = 1 AND s15 IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_by_s16 ON records (kind, s16, priority DESC, seq) WHERE available = 1 AND s16 IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS records_in_lanes ON records (kind, lane) WHERE state = 'claimed' AND lane IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_stale ON records (ready_until) WHERE state = 'ready' AND ready_until IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS records_debounced ON records (kind, created_by, debounce_key)
+    WHERE available = 0 AND state = 'ready' AND attempts = 0 AND debounce_key IS NOT NULL;
+CREATE TRIGGER IF NOT EXISTS records_become_ready AFTER INSERT ON records WHEN new.state = 'ready' BEGIN
+    UPDATE kind_depths SET ready = ready + 1 WHERE kind = new.kind;
+END;
+CREATE TRIGGER IF NOT EXISTS records_change_readiness AFTER UPDATE OF state ON records
+WHEN (old.state = 'ready') <> (new.state = 'ready') BEGIN
+    UPDATE kind_depths SET ready = ready + (new.state = 'ready') - (old.state = 'ready') WHERE kind = new.kind;
+END;
+CREATE TRIGGER IF NOT EXISTS records_cease_ready AFTER DELETE ON records WHEN old.state = 'ready' BEGIN
+    UPDATE kind_depths SET ready = ready - 1 WHERE kind = old.kind;
+END;
 
 CREATE TABLE IF NOT EXISTS record_parents (
     child TEXT NOT NULL,

@@ -11,15 +11,15 @@
     |  |- Unauthenticated 401           `- Forbidden 403
     |- Unknown                          what is asked for does not exist, or may not be seen
     |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
-    |  `- AwakeableUnknown, LeaseUnknown, InterestUnknown 404
+    |  `- AwakeableUnknown, LeaseUnknown, InterestUnknown, SessionUnknown 404
     |- Conflict                         what is asked for no longer agrees with what is stored
     |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead, RecordEnded,
-    |  |  ScopeConflict, AwakeableAlreadyResolved, ParentUnknown 409
+    |  |  ScopeConflict, AwakeableAlreadyResolved, ParentUnknown, SequenceConflict, SequenceStale 409
     |  |- BlobBusy, UploadTimedOut 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
-    |  `- AwakeableTimedOut, AwakeableRejected, ArtifactShredded 410
-    |- RateLimited 429
+    |  `- AwakeableTimedOut, AwakeableRejected, SessionExpired, ArtifactShredded, RecordRemoved 410
+    |- RateLimited, KindFull 429
     `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing, StorageProfileUnsupported 503
        |- ExecutionSchemaIncompatible 503
@@ -273,6 +273,10 @@ class LeaseUnknown(Unknown):
     """There is no lease under this key."""
 
 
+class SessionUnknown(Unknown):
+    """There is no session with this id, it is another subject's, or its end was some time ago."""
+
+
 class InterestUnknown(Unknown):
     """The caller's worker of this name has no live interest."""
 
@@ -323,6 +327,14 @@ class ParentUnknown(Conflict):
     """A parent named by the record does not exist, or may not be seen."""
 
 
+class SequenceConflict(Conflict):
+    """This sequence was completed by another claim: a number stands for one claim, asked in the same words."""
+
+
+class SequenceStale(Conflict):
+    """A later sequence of this consumer is completed; only the latest one is answered again."""
+
+
 class LeaseFenced(Conflict):
     """Another holder has the lease now, or nobody has: this epoch may not write."""
 
@@ -363,6 +375,10 @@ class Gone(MoorageError):
     tag = FailureTag.TIMED_OUT
 
 
+class SessionExpired(Gone):
+    """The session has ended: open another one, and begin again with its first sequence."""
+
+
 class AwakeableTimedOut(Gone):
     """The awakeable's deadline has passed."""
 
@@ -390,6 +406,13 @@ class RecordRemoved(Gone):
 
 class RateLimited(MoorageError):
     """Too many requests: wait for `retry_after` seconds."""
+
+    status = 429
+    tag = FailureTag.RATE_LIMITED
+
+
+class KindFull(MoorageError):
+    """The kind holds as many ready records as it may: publish again when workers have taken some."""
 
     status = 429
     tag = FailureTag.RATE_LIMITED
