@@ -1,0 +1,8 @@
+"""Idempotency keys."""
+
+import uuid
+
+
+def fresh_key() -> str:
+    """A key that nothing else uses."""
+    return f"auto-{uuid.uuid4().hex}"
