@@ -36,7 +36,7 @@ class Problem(ClientFailure):
     """
 
     def __init__(
-        self, status: int, members: Mapping[str, Any], *, retry_after: float | None, request_id: str | None
+        self, status: int, members: Mapping[str, Any], *, retry_after: float | None = None, request_id: str | None = None
     ) -> None:
         self.status = status
         self.members = dict(members)

@@ -1,0 +1,191 @@
+"""What every command that speaks to a deployment shares: where it is, how it is asked, and how failures are told.
+
+A command's module has a Typer `app`; each of its functions takes `Url`, `Token` and, where it prints something,
+`AsJson`, and hands an async function of a Moorage to `call`.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from moorage.client import ClientFailure, DigestMismatch, Moorage, Problem
+from ops.failure import CommandFailed
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:8787"
+
+Url = Annotated[str, typer.Option("--url", envvar="MOORAGE_URL", help="The deployment's address.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="MOORAGE_TOKEN", help="The credential to ask with.", show_envvar=True),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table: one value a line for lists.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Print at most so many.")]
+All = Annotated[bool, typer.Option("--all", help="Print everything, over as many pages as it takes.")]
+Match = Annotated[
+    str | None,
+    typer.Option("--match", help="""A pattern as JSON, for instance '{"type":"pdf","size":{"$lt":1000}}'."""),
+]
+
+
+def group(summary: str) -> typer.Typer:
+    """The Typer of a group of commands."""
+    return typer.Typer(
+        help=summary,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def connect(url: str, token: str | None) -> Moorage:
+    """A client of the deployment; tests put one of their own in this place."""
+    return Moorage(url, token)
+
+
+def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]]) -> T:
+    """What `ask` answers. Exits 1 after telling what Moorage refused; raises CommandFailed when no answer came."""
+    try:
+        return asyncio.run(_with_client(url, token, ask))
+    except Problem as problem:
+        tell(problem)
+        raise typer.Exit(1) from None
+    except DigestMismatch as failure:
+        raise CommandFailed(str(failure)) from None
+    except ClientFailure as failure:
+        raise CommandFailed(f"no answer from {url}: {failure}; is it running, and is --url right?") from None
+
+
+async def _with_client(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]]) -> T:
+    async with connect(url, token) as moorage:
+        return await ask(moorage)
+
+
+def tell(problem: Problem) -> None:
+    """Print a problem: what, why, where in the request, and what to do about it."""
+    console = Console(stderr=True, highlight=False)
+    console.print(Text.assemble((f"moorage: {problem.code}", "bold red"), f": {problem.detail}"), soft_wrap=True)
+    for error in problem.errors:
+        console.print(Text(f"  at {error.get('pointer', '/')}: {error.get('message', '')}"), soft_wrap=True)
+    if problem.code == "Unauthenticated":
+        console.print("  give a credential with --token or in MOORAGE_TOKEN; `moorage up` prints its root token")
+    if problem.retryable:
+        after = "" if problem.retry_after is None else f" after {problem.retry_after:g} s"
+        console.print(f"  trying again{after} may help")
+    if problem.request_id:
+        console.print(Text(f"  request {problem.request_id}", style="dim"))
+
+
+def json_argument(text: str | None, what: str) -> Any:
+    """A JSON value from the command line: the text itself, `@file`, or `-` for standard input; None for none.
+
+    Raises typer.BadParameter, which is exit status 2, for anything else.
+    """
+    if text is None:
+        return None
+    try:
+        if text == "-":
+            return json.load(sys.stdin)
+        if text.startswith("@"):
+            return json.loads(Path(text[1:]).read_text(encoding="utf-8"))
+        return json.loads(text)
+    except OSError as error:
+        raise typer.BadParameter(f"{what}: {error.strerror}: {text[1:]}") from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{what} is not JSON: {error}") from None
+
+
+def json_object(text: str | None, what: str) -> dict[str, Any]:
+    """As `json_argument`, but an object; an empty one for none."""
+    found = json_argument(text, what)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{what} must be a JSON object")
+    return found
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line of standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values below one another; nested values as JSON."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, Text(shown(value)))
+    _print_wide(table)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> None:
+    """A table; the columns in `numbers` stand flush right. In a pipe no cell is cut."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(cell)) for cell in row))
+    _print_wide(table)
+
+
+def _print_wide(table: Table) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, console.measure(table).maximum + 2)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")
+    sys.stdout.flush()
+
+
+def shown(value: Any) -> str:
+    """A value as a cell shows it: text as it is, nothing as a dash, the rest as JSON."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+async def first(items: AsyncIterator[T], limit: int, everything: bool) -> tuple[list[T], bool]:
+    """At most `limit` items unless everything is wanted, and whether there are more."""
+    found: list[T] = []
+    async for item in items:
+        if not everything and len(found) == limit:
+            return found, True
+        found.append(item)
+    return found, False
+
+
+def say_more(more: bool) -> None:
+    """Say on standard error that there was more than was printed."""
+    if more:
+        Console(stderr=True, highlight=False).print("there is more: --limit N or --all prints it", style="dim")
+
+
+@contextmanager
+def progress(what: str, total: int | None, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error while the block runs; call what it gives with how much more is done.
+
+    `total` None is not known. Where standard error is no terminal nothing is shown.
+    """
+    console = Console(stderr=True)
+    done = TextColumn("{task.completed:,} {task.fields[unit]}") if total is None else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), done, TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total, unit=unit)
+        yield lambda more: bar.advance(task, more)
