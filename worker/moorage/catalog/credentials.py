@@ -62,7 +62,7 @@ class Credential:
     @classmethod
     def of(cls, row: Row) -> "Credential":
         """The credential that a row holds."""
-        return cls(**{**row, "grants": _grants(row["grants"])})
+        return cls(**{**row, "grants": grants_of(row["grants"])})
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""
@@ -122,7 +122,7 @@ class Credentials:
         await db.read(reading)
         self._admitted.pop(digest, None)
         row = answer.one(Unauthenticated())
-        caller = Caller(row["subject"], _grants(row["grants"]), row["id"], token.encode())
+        caller = Caller(row["subject"], grants_of(row["grants"]), row["id"], token.encode())
         if len(self._admitted) >= _CACHED_CREDENTIALS:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[digest] = _Admitted(caller, row["expires_at"], now)
@@ -232,7 +232,8 @@ def _sha256(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _grants(text: str) -> tuple[Grant, ...]:
+def grants_of(text: str) -> tuple[Grant, ...]:
+    """The grants that a credential's row holds."""
     return tuple(Grant(frozenset(grant["actions"]), tuple(grant["kinds"]), grant.get("match")) for grant in json.loads(text))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from moorage.kernel import canonical
 from moorage.kernel.errors import IdempotencyConflict
 from moorage.kernel.ids import check_key
-from moorage.kernel.instants import after
+from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
@@ -80,6 +80,11 @@ def remember(tx: Transaction, key: Key | None, reference: Mapping[str, Any]) -> 
         reference=canonical.dumps(dict(reference)),
         expires_at=after(tx.now, IDEMPOTENCY_SECONDS),
     )
+
+
+def bound_until(tx: Transaction, key: Key | None) -> Instant | None:
+    """How long a replay may ask for what this transaction makes under the key; None without one."""
+    return None if key is None else after(tx.now, IDEMPOTENCY_SECONDS)
 
 
 async def recall(db: Database, key: Key | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import query, statements
 from moorage.records.claim import done_before
+from moorage.records.holds import hold
 from moorage.records.model import Attempt, DeadLetter, Record
 from moorage.records.patterns import compile
 from moorage.records.visibility import matching, narrowed, visible, visible_kind
@@ -72,6 +73,7 @@ async def requeue(
     caller.guard(tx)
     keys.remember(tx, key, {"record": record})
     tx.require(statements.IS_DEAD, RecordNotDead(), record=record)
+    hold(tx, key, record)
     try:
         return (await _requeue(db, tx, caller, reason, statements.CHOSEN_ONE, {"record": record}))[0]
     except AlreadyDone:

@@ -6,11 +6,11 @@ from typing import Any, Literal
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.kernel import canonical
-from moorage.kernel.errors import RecordUnknown, RequestInvalid
+from moorage.kernel.errors import RecordRemoved, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS
 from moorage.kernel.pages import Page, PageRequest
-from moorage.records import statements
+from moorage.records import retention_statements, statements
 from moorage.records.model import Record, Relative, State
 from moorage.records.patterns import compile
 from moorage.records.visibility import matching, visible
@@ -37,11 +37,27 @@ async def get_many(db: Database, kinds: Kinds, caller: Caller, now: Instant, ids
 
 
 async def get(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str) -> Record:
-    """One record. Raises RecordUnknown when there is none that the caller may read."""
+    """One record. Raises RecordUnknown when there is none that the caller may read, RecordRemoved when there was."""
     found = await get_many(db, kinds, caller, now, [record])
     if not found:
-        raise RecordUnknown()
+        raise await absent(db, caller, record)
     return found[0]
+
+
+async def absent(db: Database, caller: Caller, record: str) -> RecordUnknown | RecordRemoved:
+    """What to say of an id under which there is no record for the caller.
+
+    That there was one, which retention removed, is told to those who may read every record of its kind: whether a
+    pattern would have let others read it cannot be found out any more.
+    """
+    reading = Reading()
+    last = reading.ask(retention_statements.LAST_ENTRY, record=record)
+    await db.read(reading)
+    row = last.first()
+    if row is None or row["type"] != "record.removed":
+        return RecordUnknown()
+    readable = caller.may("read", row["kind"]) and caller.narrowing("read", row["kind"]) is None
+    return RecordRemoved() if readable else RecordUnknown()
 
 
 async def query(

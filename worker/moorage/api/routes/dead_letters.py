@@ -30,6 +30,7 @@ from moorage.kernel.errors import (
     KindUnknown,
     PatternInvalid,
     RecordNotDead,
+    RecordRemoved,
     RecordUnknown,
 )
 from moorage.kernel.limits import REQUEUE_BATCH
@@ -82,7 +83,7 @@ async def show_dead_letter(request: ApiRequest, record: RecordId) -> Response:
 @api.post(
     "/dead-letters/{record}/requeue",
     response_model=RecordShown,
-    responses=fails(RecordUnknown, RecordNotDead, IdempotencyConflict),
+    responses=fails(RecordUnknown, RecordRemoved, RecordNotDead, IdempotencyConflict),
 )
 async def requeue(request: ApiRequest, record: RecordId, sent: RequeueSent) -> Response:
     """Make a dead letter ready again, with all its attempts before it."""

@@ -10,7 +10,7 @@ from moorage.api.fields import Cursor, Default, JsonObject, Limit, PageShown, Sh
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.history.query import Entry, entries
-from moorage.kernel.errors import CursorMismatch, Forbidden, RecordUnknown
+from moorage.kernel.errors import CursorMismatch, Forbidden, RecordRemoved, RecordUnknown
 from moorage.kernel.instants import render
 from moorage.kernel.limits import ID_CHARACTERS
 from moorage.kernel.pages import PageRequest
@@ -45,7 +45,8 @@ async def list_history(
 ) -> Response:
     """Entries in order, oldest first, after a position or a cursor.
 
-    The whole history needs a grant to operate on every kind; a record's own entries, a grant to read the record.
+    The whole history needs a grant to operate on every kind; a record's own entries, a grant to read the record or, once it
+    was removed, every record of its kind.
     """
     if not request.caller.may("operate"):
         await _demand_readable(request, subject)
@@ -66,6 +67,8 @@ async def _demand_readable(request: ApiRequest, subject: str | None) -> None:
         raise Forbidden("the whole history needs a grant to operate on every kind; name a record as its subject")
     try:
         await query.get(request.db, request.ports.kinds, request.caller, request.now, subject)
+    except RecordRemoved:
+        return
     except RecordUnknown:
         raise Forbidden("the credential does not grant reading this subject's history") from None
 

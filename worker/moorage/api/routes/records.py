@@ -1,5 +1,6 @@
 """Records: publish, read, query, lineage, history."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Query
@@ -33,6 +34,7 @@ from moorage.kernel.errors import (
     ParentUnknown,
     PatternInvalid,
     RecordExists,
+    RecordRemoved,
     RecordUnknown,
 )
 from moorage.kernel.limits import CURSOR_CHARACTERS, LINEAGE_DEPTH, PAGE_ITEMS, PUBLISH_BATCH
@@ -122,14 +124,14 @@ async def query_records(request: ApiRequest, sent: QuerySent) -> Response:
     return page(found, shapes.record)
 
 
-@api.get("/records/{record}", response_model=RecordShown, responses=fails(RecordUnknown))
+@api.get("/records/{record}", response_model=RecordShown, responses=fails(RecordUnknown, RecordRemoved))
 async def show_record(request: ApiRequest, record: RecordId) -> Response:
     """One record."""
     found = await query.get(request.db, request.ports.kinds, request.caller, request.now, record)
     return Answer(shapes.record(found))
 
 
-@api.get("/records/{record}/lineage", response_model=LineageShown, responses=fails(RecordUnknown))
+@api.get("/records/{record}/lineage", response_model=LineageShown, responses=fails(RecordUnknown, RecordRemoved))
 async def show_lineage(
     request: ApiRequest,
     record: RecordId,
@@ -152,6 +154,7 @@ async def show_lineage(
 async def show_record_history(
     request: ApiRequest, record: RecordId, limit: Limit = Default, cursor: Cursor = None
 ) -> Response:
-    """What happened to a record, oldest first."""
-    await query.get(request.db, request.ports.kinds, request.caller, request.now, record)
+    """What happened to a record, oldest first. It can still be read when retention has removed the record."""
+    with suppress(RecordRemoved):
+        await query.get(request.db, request.ports.kinds, request.caller, request.now, record)
     return await history_page(request, page_of(limit, cursor), record)
