@@ -1,7 +1,8 @@
-"""Between the platform's fetch and ASGI: one request in, one whole answer out.
+"""Between the platform's fetch and ASGI: one request in, one answer out, whole or as a stream.
 
 The SDK's own bridge reads every body to its end before the application sees the request, whatever its size; this one
-reads when asked, so that a body that is too large is refused by its Content-Length.
+reads when asked, so that a body that is too large is refused by its Content-Length. A route that wants the body as a
+stream takes the platform's own from the scope, and may answer one, which is handed on as it is (see `api.streams`).
 """
 
 import json
@@ -11,7 +12,9 @@ import js
 from pyodide.ffi import JsException, to_js
 from starlette.types import ASGIApp, Message
 
+from moorage.api.streams import ANSWER_STREAM, STREAM
 from moorage.edge.convert import absent
+from moorage.edge.streams import Incoming
 
 _NO_BODY = frozenset({101, 204, 205, 304})
 
@@ -34,8 +37,12 @@ async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
         "raw_path": raw_path,
         "query_string": query.encode(),
         "headers": [(name.lower().encode("latin-1"), _bytes(value)) for name, value in headers.items()],
+        "extensions": {ANSWER_STREAM: {}},
         **extra,
     }
+    told = headers.get("content-length", "")
+    if told.isdecimal():
+        scope[STREAM] = Incoming(source, int(told[:15]))
     answer = _Answer()
     await app(scope, _Body(source, whole="content-length" in headers), answer)
     return answer.response()
@@ -82,23 +89,26 @@ class _Body:
 
 
 class _Answer:
-    """ASGI's `send`. Answers are whole: the application streams none."""
+    """ASGI's `send`. An answer's pieces are collected, unless it comes as a stream."""
 
     def __init__(self) -> None:
         self._status = 500
         self._headers: list[list[str]] = []
         self._pieces: list[bytes] = []
+        self._stream: Any = None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             self._headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in message["headers"]]
+        elif message["type"] == ANSWER_STREAM:
+            self._stream = message["content"].native()
         elif message.get("body"):
             self._pieces.append(message["body"])
 
     def response(self) -> Any:
         """The platform's Response."""
-        body = None
+        body = self._stream
         if self._status not in _NO_BODY and self._pieces:
             body = to_js(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         return js.Response.new(body, status=self._status, headers=to_js(self._headers))

@@ -1,16 +1,18 @@
 """The Blobs port on R2."""
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from pyodide.ffi import JsException, to_js
 
-from moorage.edge.convert import absent, message_of, options, raw
-from moorage.kernel.errors import BlobMissing, InternalError, MoorageError, StorageBindingUnavailable
-from moorage.store.blobkeys import BLOB_PREFIX, blob_key, verify
-from moorage.store.ports import BlobRange
+from moorage.edge.convert import absent, array, message_of, options, raw
+from moorage.edge.streams import Incoming, Outgoing, Verified, digest_of, sendable
+from moorage.kernel.errors import InternalError, MoorageError, RequestInvalid, StorageBindingUnavailable
+from moorage.kernel.instants import Instant
+from moorage.store.blobkeys import BLOB_PREFIX, UPLOAD_PREFIX, blob_key, corrupt, mismatch, missing, upload_key, verify
+from moorage.store.ports import BlobRange, ByteStream, StoredBlob
 from moorage.store.transport import PATIENCE, Patience, resend
 
 Answer = TypeVar("Answer")
@@ -18,9 +20,13 @@ Answer = TypeVar("Answer")
 _UNAVAILABLE: Final = ("(10001)", "(10043)", "(10054)", "(10058)")
 """R2's numbers for an internal error, unavailability, a lost client and too many requests at once."""
 
+_OTHER_DIGEST: Final = "(10037)"
+_NO_SUCH_RANGE: Final = "(10039)"
+
 
 class R2Blobs:
-    """Content-addressed objects in one bucket. Every request here may be sent again: equal bytes have equal keys."""
+    """Content-addressed objects in one bucket. Requests may be sent again, as equal bytes have equal keys, but for those
+    that bring a stream: its bytes come only once."""
 
     def __init__(self, binding: Any, patience: Patience = PATIENCE) -> None:
         self._bucket = raw(binding, "BLOBS")
@@ -36,10 +42,64 @@ class R2Blobs:
         await self._ask(lambda: self._bucket.put(key, to_js(content), options(condition)))
         return sha256
 
+    async def put_stream(self, content: ByteStream, sha256: str) -> None:
+        key = blob_key(sha256)
+        if await self.size(sha256) is None:
+            body = await sendable(content)
+            await self._once(content, lambda: self._bucket.put(key, body, options({"sha256": sha256})), sha256)
+        elif await self._read(content) != sha256:
+            raise mismatch(sha256)
+
+    async def spool(self, content: ByteStream, name: str) -> str:
+        key, body = upload_key(name), await sendable(content)
+        await self._once(content, lambda: self._bucket.put(key, body, options({})))
+        found = await self._ask(lambda: self._bucket.get(key))
+        if absent(found):
+            raise StorageBindingUnavailable("the bucket lost an upload")
+        return await _told(lambda: digest_of(found.body))
+
+    async def adopt(self, name: str, sha256: str) -> None:
+        key = upload_key(name)
+        if await self.size(sha256) is None:
+            found = await self._ask(lambda: self._bucket.get(key))
+            if absent(found):
+                raise missing(sha256)
+            await _told(lambda: self._bucket.put(blob_key(sha256), found.body, options({"sha256": sha256})))
+        await self._ask(lambda: self._bucket.delete(key))
+
+    async def discard(self, name: str) -> None:
+        key = upload_key(name)
+        await self._ask(lambda: self._bucket.delete(key))
+
+    async def discard_before(self, instant: Instant) -> int:
+        wanted = {"prefix": UPLOAD_PREFIX, "limit": 1000}
+        found = await self._ask(lambda: self._bucket.list(options(wanted)))
+        old = [one.key for one in found.objects if _uploaded(one) < instant]
+        if old:
+            await self._ask(lambda: self._bucket.delete(array(old)))
+        return len(old)
+
+    async def open(self, sha256: str, span: BlobRange | None = None) -> ByteStream:
+        key = blob_key(sha256)
+        if span is not None:
+            wanted = {"range": {"offset": span.offset, "length": span.length}}
+            found = await self._ask(lambda: self._bucket.get(key, options(wanted)), corrupt(sha256))
+        else:
+            found = await self._ask(lambda: self._bucket.get(key))
+        if absent(found):
+            raise missing(sha256)
+        if span is not None:
+            if span.offset + span.length > found.size:
+                raise corrupt(sha256)
+            return Outgoing(found.body, span.length)
+        content = Verified(found.body, int(found.size), sha256)
+        await content.begin()
+        return content
+
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
         content = await self._whole(sha256) if span is None else await self._part(sha256, span)
         if content is None:
-            raise BlobMissing(f"no object for {sha256}", reference=sha256)
+            raise missing(sha256)
         if span is None:
             verify(content, sha256)
         return content
@@ -52,6 +112,11 @@ class R2Blobs:
     async def delete(self, sha256: str) -> None:
         key = blob_key(sha256)
         await self._ask(lambda: self._bucket.delete(key))
+
+    async def page(self, after: str, limit: int) -> Sequence[StoredBlob]:
+        wanted = {"prefix": BLOB_PREFIX, "limit": limit, **({"startAfter": BLOB_PREFIX + after} if after else {})}
+        found = await self._ask(lambda: self._bucket.list(options(wanted)))
+        return [StoredBlob(one.key.removeprefix(BLOB_PREFIX), int(one.size), _uploaded(one)) for one in found.objects]
 
     async def list(self) -> AsyncIterator[str]:
         cursor: str | None = None
@@ -83,14 +148,45 @@ class R2Blobs:
         found = await got
         return None if absent(found) else bytes((await found.arrayBuffer()).to_bytes())
 
-    async def _ask(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        async def send() -> Answer:
+    async def _read(self, content: ByteStream) -> str:
+        """The digest of bytes that are there already."""
+        if isinstance(content, Incoming) and content.size:
             try:
-                return await ask()
-            except JsException as error:
-                raise _error(message_of(error)) from None
+                return await digest_of(content.native())
+            except JsException:
+                raise RequestInvalid("the body ended before it was complete") from None
+        return hashlib.sha256(b"".join([piece async for piece in content])).hexdigest()
 
-        return await resend(send, self._patience)
+    async def _once(self, content: ByteStream, put: Callable[[], Awaitable[Any]], sha256: str = "") -> None:
+        """Send a stream. It has all the time that it takes: how fast the client sends is not the bucket's doing."""
+        try:
+            await put()
+        except JsException as error:
+            message = message_of(error)
+            if _OTHER_DIGEST in message:
+                raise mismatch(sha256) from None
+            if isinstance(content, Incoming) and "(10" not in message:
+                raise RequestInvalid(f"the body ended before it was complete: {message[:100]}") from None
+            raise _error(message) from None
+
+    async def _ask(self, ask: Callable[[], Awaitable[Answer]], out_of_range: MoorageError | None = None) -> Answer:
+        return await resend(lambda: _told(ask, out_of_range), self._patience)
+
+
+async def _told(ask: Callable[[], Awaitable[Answer]], out_of_range: MoorageError | None = None) -> Answer:
+    """What the bucket answers, however long that takes, with its errors as ours."""
+    try:
+        return await ask()
+    except JsException as error:
+        message = message_of(error)
+        if out_of_range is not None and _NO_SUCH_RANGE in message:
+            raise out_of_range from None
+        raise _error(message) from None
+
+
+def _uploaded(found: Any) -> Instant:
+    """When a listed object was written."""
+    return Instant(int(found.uploaded.getTime()))
 
 
 def _error(message: str) -> MoorageError:

@@ -3,10 +3,11 @@
 One contract suite runs on every adapter (clause store.ports).
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from moorage.kernel.instants import Instant
 from moorage.store.transaction import Reading, Transaction
 
 
@@ -59,11 +60,75 @@ class BlobRange:
     length: int
 
 
+class ByteStream(Protocol):
+    """`size` bytes that pass through once, without being held as a whole.
+
+    Where the platform has streams of its own, an adapter may know how to take the bytes without looking at each.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """The bytes in order, in pieces. Raises RequestInvalid when a client's body ends early."""
+
+
+class HeldBytes:
+    """Bytes in memory, as a ByteStream."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self.content
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """An object as a listing tells it; `uploaded` is when it was last written, by the bucket's own clock."""
+
+    sha256: str
+    size: int
+    uploaded: Instant
+
+
 class Blobs(Protocol):
     """Content-addressed bytes: a key is `blobs/<sha256>` (clause blobs.key)."""
 
     async def put(self, content: bytes) -> str:
         """Store bytes, answer their SHA-256 in hex. Equal content converges on one object (clause blobs.write)."""
+
+    async def put_stream(self, content: ByteStream, sha256: str) -> None:
+        """Store bytes whose digest was told before they came, holding none of them.
+
+        All of the bytes are read and checked also when the object is there already: who asks has to have them. Raises
+        DigestMismatch with nothing stored. It is sent once: the bytes come only once.
+        """
+
+    async def spool(self, content: ByteStream, name: str) -> str:
+        """Keep bytes of unknown digest aside under `uploads/<name>`; answers the digest. Nothing can read them there."""
+
+    async def adopt(self, name: str, sha256: str) -> None:
+        """Make the spooled bytes the object of their digest. Raises BlobMissing when they are gone."""
+
+    async def discard(self, name: str) -> None:
+        """Forget spooled bytes; forgetting absent ones is fine."""
+
+    async def discard_before(self, instant: Instant) -> int:
+        """Forget what was spooled before an instant, a bounded number at a time; answers how many."""
+
+    async def open(self, sha256: str, span: BlobRange | None = None) -> ByteStream:
+        """The bytes as they come. `span` must lie within the object; only a whole read verifies the digest.
+
+        The last piece of a whole read is given only after the digest was checked, so other bytes are never taken for
+        complete: reading raises BlobCorrupt instead. What fits in one piece is checked here. Raises BlobMissing, and
+        BlobCorrupt for an object that is too short for the span.
+        """
 
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
         """The bytes. A whole read verifies the digest.
@@ -77,6 +142,9 @@ class Blobs(Protocol):
 
     async def delete(self, sha256: str) -> None:
         """Remove the object; removing an absent one is fine."""
+
+    async def page(self, after: str, limit: int) -> Sequence[StoredBlob]:
+        """The first `limit` objects whose digest is greater than `after`, in ascending order of digest."""
 
     def list(self) -> AsyncIterator[str]:
         """The digests of every object, in ascending order."""

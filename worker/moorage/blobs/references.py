@@ -1,0 +1,46 @@
+"""References to objects, planned into the transaction of whoever needs them (clause blobs.order).
+
+A writer calls `hold` before it writes the object and `confirm` in the transaction that stores the row; `abandon` when it
+gives up. Whoever drops the row calls `release` in the same transaction. The object itself is deleted afterwards, by
+`deletion`, and only while nothing refers to it.
+"""
+
+from typing import Final
+
+from moorage.blobs import statements
+from moorage.kernel.errors import BlobBusy, UploadTimedOut
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS
+from moorage.store.transaction import Transaction
+
+SWEEP_PERIOD_MS: Final = 24 * 3_600_000
+
+
+def hold(tx: Transaction, sha256: str, upload: str) -> Instant:
+    """Let the upload count as a reference for ARTIFACT_UPLOAD_SECONDS; answers until when.
+
+    The commit raises BlobBusy while earlier bytes of this digest are being deleted.
+    """
+    until = after(tx.now, ARTIFACT_UPLOAD_SECONDS)
+    tx.require(statements.IS_NOT_BEING_DELETED, BlobBusy(retry_after=1), sha256=sha256)
+    tx.run(statements.HOLD, sha256=sha256, holder=upload, until=until)
+    tx.run(statements.PLAN_SWEEP, period=SWEEP_PERIOD_MS)
+    return until
+
+
+def confirm(tx: Transaction, sha256: str, upload: str, holder: str) -> None:
+    """Turn the upload into the reference of `holder`, for good. The commit raises UploadTimedOut when it took too long."""
+    tx.require(statements.IS_HELD, UploadTimedOut(), sha256=sha256, upload=upload)
+    tx.run(statements.CONFIRM, sha256=sha256, upload=upload, holder=holder)
+
+
+def abandon(tx: Transaction, sha256: str, upload: str) -> None:
+    """Give up an upload; the object is deleted if nothing else refers to it. A confirmed upload is left alone."""
+    tx.run(statements.ABANDON, sha256=sha256, upload=upload)
+    tx.run(statements.PLAN_DELETION, sha256=sha256)
+
+
+def release(tx: Transaction, sha256: str, holder: str) -> None:
+    """Drop the reference of `holder`; the object is deleted if it was the last."""
+    tx.run(statements.RELEASE, sha256=sha256, holder=holder)
+    tx.run(statements.PLAN_DELETION, sha256=sha256)
