@@ -14,6 +14,7 @@ from moorage.api import problems
 from moorage.api.answers import Answer
 from moorage.api.reference import ACCESS
 from moorage.api.requests import EXCHANGE, ROUTE, ApiRequest, Exchange, refuse_unknown_query
+from moorage.history.seals import due_after
 from moorage.kernel.errors import InternalError, MoorageError
 from moorage.kernel.instants import after
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS
@@ -67,6 +68,10 @@ class Route(APIRoute):
             # The last resort: whatever was not foreseen is ours, and the client learns only its request's id.
             except Exception as error:
                 response = _failure(error, request, InternalError())
+            if exchange.db.cost.rows_written:
+                # What was written is told of in history, and that will be sealed. All requests of a span name one instant,
+                # so that an isolate tells the Clock of it once.
+                exchange.ports.wake(due_after(exchange.ports.now()))
             _tell_cost(exchange, response)
             return response
 
