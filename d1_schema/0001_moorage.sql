@@ -39,7 +39,8 @@
 --                epoch, owner (the worker), claimed_by (the credential's subject), claim (the claim's id), expires_at.
 --                s1..s16 are the values at the kind's declared paths, encoded so that one comparison has one meaning:
 --                NULL missing, a number itself, everything else text behind a tag (s string, b boolean, n null, i instant,
---                a array, o object). What may be large stands last: SQLite reads a row from its start. Retention does not
+--                a array, o object). What may be large stands last: SQLite reads a row from its start; `size` is
+--                its bytes, so that a page can be bounded without reading it. Retention does not
 --                look at a record before held_until, if it has one: a key may still ask for it, or it is still needed.
 --                lane is the value whose claims are counted where the kind limits them, set by the claim. ready_until is
 --                when a ready record becomes a dead letter. debounce_key names a waiting record that the same publisher may
@@ -250,6 +251,7 @@ CREATE TABLE IF NOT EXISTS records (
     debounce_key TEXT,
     debounce_until INTEGER,
     settlement_sha256 TEXT,
+    size INTEGER GENERATED ALWAYS AS (length(CAST(body AS BLOB)) + length(CAST(metadata AS BLOB))) STORED,
     s1 ANY,
     s2 ANY,
     s3 ANY,

@@ -93,7 +93,7 @@ def test_the_stored_fields_are_the_pinned_ones(database: sqlite3.Connection) -> 
     "change",
     [
         "ALTER TABLE records ADD COLUMN colour TEXT",
-        "ALTER TABLE records DROP COLUMN metadata",
+        "ALTER TABLE records DROP COLUMN failure",
         "ALTER TABLE records RENAME COLUMN metadata TO about",
         "CREATE TABLE more (a TEXT) STRICT",
         "DROP TABLE scopes",

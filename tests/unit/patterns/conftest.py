@@ -71,7 +71,8 @@ class Shelf:
     def claimable(self, match: Any, limit: int) -> list[int]:
         compiled = patterns.compile(self.parse(match))
         bound = {"kind": "k", "limit": float(limit), **compiled.parameters}
-        return [seq for (seq,) in self.database.execute(patterns.claim_candidates(compiled), bound)]
+        found = self.database.execute(patterns.claim_candidates(compiled), bound)
+        return [int(record.removeprefix("rec_")) for (record,) in found]
 
     def close(self) -> None:
         self.database.close()

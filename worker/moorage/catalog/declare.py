@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from moorage.catalog import paths, statements
+from moorage.catalog import paths, schemas, statements
 from moorage.catalog.access import Caller
+from moorage.catalog.builtin import check_declaration
 from moorage.catalog.kinds import Kind, KindChanged, Kinds
-from moorage.catalog.model import KindDeclaration, refused
+from moorage.catalog.model import ClaimDeclaration, KindDeclaration, refused
 from moorage.catalog.paths import DeclaredPath, Encoded, PathType
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
@@ -30,23 +31,25 @@ _PAIRS_CHARACTERS: Final = 250_000
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What a new path holds in the records up to position `last`: for each path's slot, pairs of position and value."""
+    """What a new path holds in the records up to position `last`: for each path's slot, pairs of id and value."""
 
     last: int
-    pairs: Mapping[int, Sequence[tuple[int, Encoded]]]
+    pairs: Mapping[int, Sequence[tuple[str, Encoded]]]
 
 
 async def declare(db: Database, caller: Caller, now: Instant, kinds: Kinds, name: str, declaration: KindDeclaration) -> Kind:
     """Declare a kind, or declare it again with more.
 
-    New paths get the next free slots. The claim policy and the retention may change; a path may neither go nor change
-    its type. A declaration that changes nothing leaves the revision and writes no history. Raises Forbidden, IdInvalid
-    (the name), RequestInvalid (a path; a schema, which is not supported yet), and KindConflict with the reason.
+    New paths get the next free slots. The claim policy, the schema and the retention may change; a path may neither go
+    nor change its type. Records that are stored already are not held against a new schema. A declaration that changes
+    nothing leaves the revision and writes no history. Raises Forbidden, IdInvalid (the name), RequestInvalid (a path, a
+    schema, a policy that names no declared path), and KindConflict with the reason.
     """
     check_kind(name)
     caller.demand("admin", name)
+    check_declaration(name, declaration)
     if declaration.json_schema is not None:
-        raise refused("/schema", "is not supported yet")
+        schemas.check(declaration.json_schema)
     for _ in range(_TRIES):
         try:
             return await _declare_once(db, caller, now, kinds, name, declaration)
@@ -62,6 +65,8 @@ async def _declare_once(
     declared = _merge(before, declaration.paths)
     if before is not None and declared == before.paths and _same_policy(before, declaration):
         return before
+    if declaration.claim.concurrency is not None and declaration.claim.concurrency.path not in declared:
+        raise refused("/claim/concurrency/path", "must be a declared path")
     added = [path for text, path in declared.items() if before is None or text not in before.paths]
     backfill = await _look_up(db, name, added) if before is not None and added else Backfill(0, {})
     tx = Transaction(now)
@@ -76,6 +81,7 @@ async def _declare_once(
     for slot, pairs in backfill.pairs.items():
         for text in _chunks(pairs):
             tx.run(statements.BACKFILL[slot - 1], pairs=text)
+    _keep_counts(tx, name, before, declared, declaration.claim)
     append(tx, caller.subject, Event(f"kind:{name}", "kind.declared", _summary(declared, declaration), kind=name))
     await db.commit(tx)
     kind = Kind.of(stored.one())
@@ -102,13 +108,24 @@ def _merge(before: Kind | None, types: Mapping[str, PathType]) -> dict[str, Decl
 
 
 def _same_policy(kind: Kind, declaration: KindDeclaration) -> bool:
-    claim = declaration.claim
-    return (kind.lease_seconds, kind.max_attempts, kind.retry, kind.retention_seconds) == (
-        claim.lease_seconds,
-        claim.max_attempts,
-        claim.retry,
+    return (kind.claim, kind.schema, kind.retention_seconds) == (
+        declaration.claim,
+        declaration.json_schema,
         declaration.retention_seconds,
     )
+
+
+def _keep_counts(
+    tx: Transaction, name: str, before: Kind | None, declared: Mapping[str, DeclaredPath], claim: ClaimDeclaration
+) -> None:
+    """Count what a new policy counts, in the records that are there already."""
+    if before is not None and claim.concurrency is not None:
+        if before.concurrency is None or before.concurrency.path != claim.concurrency.path:
+            tx.run(statements.LANES[declared[claim.concurrency.path].slot - 1], name=name)
+    if claim.depth_limit is not None:
+        tx.run(statements.KEEP_DEPTH, name=name)
+    elif before is not None and before.depth_limit is not None:
+        tx.run(statements.FORGET_DEPTH, name=name)
 
 
 async def _look_up(db: Database, name: str, added: Sequence[DeclaredPath]) -> Backfill:
@@ -126,10 +143,10 @@ async def _look_up(db: Database, name: str, added: Sequence[DeclaredPath]) -> Ba
     reading = Reading()
     bodies = reading.ask(statements.KIND_BODIES, name=name, limit=int(KIND_BACKFILL))
     await db.read(reading)
-    pairs: dict[int, list[tuple[int, Encoded]]] = {path.slot: [] for path in added}
+    pairs: dict[int, list[tuple[str, Encoded]]] = {path.slot: [] for path in added}
     for row in bodies.rows:
         for slot, value in _new_values(row, added):
-            pairs[slot].append((row["seq"], value))
+            pairs[slot].append((row["id"], value))
     return Backfill(held["last"], pairs)
 
 
@@ -141,7 +158,7 @@ def _new_values(row: Row, added: Sequence[DeclaredPath]) -> Iterator[tuple[int, 
     return ((slot, value) for slot, value in enumerate(values, 1) if value is not None)
 
 
-def _chunks(pairs: Iterable[tuple[int, Encoded]]) -> Iterator[str]:
+def _chunks(pairs: Iterable[tuple[str, Encoded]]) -> Iterator[str]:
     """The pairs as JSON arrays, none longer than a bound value may be. No pair comes near that by itself."""
     texts: list[str] = []
     length = 0
@@ -165,13 +182,20 @@ def _columns(name: str, declared: Mapping[str, DeclaredPath], declaration: KindD
         "max_attempts": claim.max_attempts,
         "retry": canonical.dumps(claim.retry.model_dump()),
         "retry_delays": canonical.dumps(claim.retry.delays(claim.max_attempts)),
+        "concurrency": None if claim.concurrency is None else canonical.dumps(claim.concurrency.model_dump()),
+        "depth_limit": claim.depth_limit,
+        "ttl_seconds": claim.ttl_seconds,
+        "rate": None if claim.rate is None else canonical.dumps(claim.rate.model_dump()),
+        "schema": None if declaration.json_schema is None else canonical.dumps(declaration.json_schema),
         "retention_seconds": declaration.retention_seconds,
     }
 
 
 def _summary(declared: Mapping[str, DeclaredPath], declaration: KindDeclaration) -> dict[str, object]:
+    schema = declaration.json_schema
     return {
         "paths": {text: path.type for text, path in declared.items()},
         "claim": declaration.claim.model_dump(),
+        "schema_sha256": None if schema is None else canonical.digest(canonical.dumps(schema)),
         "retention_seconds": declaration.retention_seconds,
     }

@@ -6,9 +6,14 @@ from moorage.kernel.limits import KIND_PATHS
 
 # --- kinds ----------------------------------------------------------------------------------------------------------
 
+_KIND_COLUMNS = """
+name, revision, paths, schema, lease_seconds, max_attempts, retry, concurrency, depth_limit, ttl_seconds, rate,
+retention_seconds, created_at, updated_at, created_by
+""".strip()
+
 # Reads one kind.
-KIND = """
-SELECT name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+KIND = f"""
+SELECT {_KIND_COLUMNS}
 FROM kinds WHERE name = :name
 """
 
@@ -16,24 +21,26 @@ FROM kinds WHERE name = :name
 KIND_IS_ABSENT = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM kinds WHERE name = :name)"
 
 # Stores a declaration; a kind keeps who made it and when, and its revision counts the declarations that changed it.
-DECLARE_KIND = """
+DECLARE_KIND = f"""
 INSERT INTO kinds (
-    name, revision, paths, lease_seconds, max_attempts, retry, retry_delays, retention_seconds,
-    created_at, updated_at, created_by
+    name, revision, paths, schema, lease_seconds, max_attempts, retry, retry_delays, concurrency, depth_limit, ttl_seconds,
+    rate, retention_seconds, created_at, updated_at, created_by
 ) VALUES (
-    :name, 1, :paths, :lease_seconds, :max_attempts, :retry, :retry_delays, :retention_seconds, :now, :now, :created_by
+    :name, 1, :paths, :schema, :lease_seconds, :max_attempts, :retry, :retry_delays, :concurrency, :depth_limit,
+    :ttl_seconds, :rate, :retention_seconds, :now, :now, :created_by
 )
 ON CONFLICT (name) DO UPDATE SET
-    revision = revision + 1, paths = excluded.paths, lease_seconds = excluded.lease_seconds,
+    revision = revision + 1, paths = excluded.paths, schema = excluded.schema, lease_seconds = excluded.lease_seconds,
+    concurrency = excluded.concurrency, depth_limit = excluded.depth_limit, ttl_seconds = excluded.ttl_seconds,
+    rate = excluded.rate,
     max_attempts = excluded.max_attempts, retry = excluded.retry, retry_delays = excluded.retry_delays,
     retention_seconds = excluded.retention_seconds, updated_at = excluded.updated_at
-RETURNING
-    name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+RETURNING {_KIND_COLUMNS}
 """
 
 # A page of the kinds after a name that a caller may see: all, those named, and those under a prefix that ends in *.
-KINDS = """
-SELECT name, revision, paths, lease_seconds, max_attempts, retry, retention_seconds, created_at, updated_at, created_by
+KINDS = f"""
+SELECT {_KIND_COLUMNS}
 FROM kinds
 WHERE name > :after AND (
     CAST(:everything AS INTEGER) = 1 OR EXISTS (
@@ -47,28 +54,56 @@ WHERE name > :after AND (
 ORDER BY name LIMIT CAST(:limit AS INTEGER)
 """
 
+# A kind's records, from the indexes of what is available, what waits and what rests; {columns} of each.
+_OF_KIND = """
+SELECT {columns} FROM records INDEXED BY records_ready WHERE kind = :name AND available = 1
+UNION ALL
+SELECT {columns} FROM records INDEXED BY records_waiting_by_kind
+    WHERE kind = :name AND available = 0 AND not_before IS NOT NULL
+UNION ALL
+SELECT {columns} FROM records INDEXED BY records_resting WHERE kind = :name AND available = 0 AND not_before IS NULL
+"""
+
 # How much a kind holds, counted no further than one past what a new path may have to look at.
 KIND_EXTENT = """
 SELECT count(*) AS records, coalesce(sum(bytes), 0) AS bytes, coalesce(max(seq), 0) AS last
-FROM (
-    SELECT seq, length(CAST(body AS BLOB)) AS bytes FROM records WHERE kind = :name
-    ORDER BY seq DESC LIMIT CAST(:most AS INTEGER) + 1
-)
-"""
+FROM ({of_kind} LIMIT CAST(:most AS INTEGER) + 1)
+""".replace("{of_kind}", _OF_KIND.replace("{columns}", "seq, length(CAST(body AS BLOB)) AS bytes"))
 
 # The bodies in which a new path is looked up. The last position comes with them, from the same state.
-KIND_BODIES = "SELECT seq, id, body FROM records WHERE kind = :name ORDER BY seq LIMIT CAST(:limit AS INTEGER)"
+KIND_BODIES = f"{_OF_KIND.replace('{columns}', 'seq, id, body')} ORDER BY seq LIMIT CAST(:limit AS INTEGER)"
 
 # No record of the kind was published after this position. Positions only grow and bodies never change, so what was
 # computed from the bodies up to here is still right.
-KIND_ENDS_AT = "SELECT 1 WHERE coalesce((SELECT max(seq) FROM records WHERE kind = :name), 0) = :last"
+KIND_ENDS_AT = "SELECT 1 WHERE coalesce((SELECT max(seq) FROM ({of_kind})), 0) <= :last".replace(
+    "{of_kind}", _OF_KIND.replace("{columns}", "seq")
+)
 
-# For each slot, the statement that fills it for records named by position, from pairs of position and encoded value. A
-# slot that was free is NULL in every record, so a record without the path needs no pair.
+# For each slot, the statement that fills it for records named by id, from pairs of id and encoded value. A slot that was
+# free is NULL in every record, so a record without the path needs no pair.
 BACKFILL: Final[tuple[str, ...]] = tuple(
-    f"UPDATE records SET s{slot} = pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE records.seq = pair.value ->> 0"
+    f"UPDATE records SET s{slot} = pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE records.id = pair.value ->> 0"
     for slot in range(1, KIND_PATHS + 1)
 )
+
+# For each slot, the statement that counts the records of a kind that are claimed at this moment by their value there.
+LANES: Final[tuple[str, ...]] = tuple(
+    f"UPDATE records INDEXED BY records_leased SET lane = s{slot} WHERE kind = :name AND state = 'claimed'"
+    for slot in range(1, KIND_PATHS + 1)
+)
+
+# Begins to count a kind's ready records; triggers keep the count from here on.
+KEEP_DEPTH = """
+INSERT INTO kind_depths (kind, ready)
+SELECT :name,
+    (SELECT count(*) FROM records INDEXED BY records_ready WHERE kind = :name AND available = 1)
+    + (SELECT count(*) FROM records INDEXED BY records_waiting_by_kind
+        WHERE kind = :name AND available = 0 AND not_before IS NOT NULL)
+WHERE true ON CONFLICT (kind) DO NOTHING
+"""
+
+# Ends the counting.
+FORGET_DEPTH = "DELETE FROM kind_depths WHERE kind = :name"
 
 # --- credentials ----------------------------------------------------------------------------------------------------
 

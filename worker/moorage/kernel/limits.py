@@ -31,6 +31,9 @@ CONFIG_BYTES = Limit(65536, "bytes", "canonical JSON of a scope's config or a ki
 # Lists
 PAGE_DEFAULT = Limit(50, "items", "a page of a list when the request names no limit")
 PAGE_ITEMS = Limit(500, "items", "a page of a list")
+PAGE_BYTES = Limit(8 * 1024 * 1024, "bytes", "bodies and metadata of a page of records; the rest is on the next page")
+QUERY_EXAMINED = Limit(2000, "records", "examined for one page of a query; a page may be short and still have a next cursor")
+QUERY_STREAMS = Limit(16, "priorities", "of a kind's ready records, merged for a page; with more a page walks history")
 CURSOR_CHARACTERS = Limit(1024, "characters", "a list cursor")
 
 # Kinds and records
@@ -89,6 +92,14 @@ ARTIFACT_UPLOAD_SECONDS = Limit(3600, "seconds", "an upload, from its first byte
 ARTIFACT_ATTACH_SECONDS = Limit(366 * 86400, "seconds", "the time in which an artifact may have to be attached")
 MEDIA_TYPE_CHARACTERS = Limit(255, "characters", "an artifact's media type")
 BLOB_GRACE_SECONDS = Limit(3600, "seconds", "how old bytes that nothing refers to are before the daily sweep deletes them")
+
+WAIT_SECONDS = Limit(25, "seconds", "how long one request may wait for a match")
+
+# Watches
+WATCH_SECONDS = Limit(300, "seconds", "an event stream, after which the client connects again")
+WATCH_ENTRIES = Limit(100, "entries", "entries that a watch is given at a time")
+WATCH_SCAN = Limit(500, "entries", "entries of any kind that a watch looks through at a time")
+WATCH_BYTES = Limit(1024 * 1024, "bytes", "bodies that a watch is given at a time, past the first entry's")
 
 # Awakeables
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")

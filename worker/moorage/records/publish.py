@@ -1,6 +1,6 @@
 """Publishing records (clauses records.publish, records.idempotent, records.lineage, records.undeclared)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,13 +40,13 @@ from moorage.records.patterns import evaluate
 from moorage.records.visibility import narrowed, visible_kind
 from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
-from moorage.store.transaction import Answer, Transaction
+from moorage.store.transaction import Answer, Scalar, Transaction
 
 _APART_BYTES: Final = 200_000
 """A row with more than this is stored by a statement of its own, its body in a parameter of its own."""
 
 
-_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ kind: sender: destination: scope:".split())
+_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ kind: sender: destination: scope: interest:".split())
 """How the ids of the runtime begin, and the names under which history keeps what is no record."""
 
 
@@ -71,9 +71,10 @@ class Planned:
         """Bytes that count towards PUBLISH_BATCH_BYTES."""
         return sum(canonical.size(text) for text in (self.body, self.metadata, *self.parents))
 
-    def row(self, body: str | None) -> dict[str, Any]:
-        """What the INSERT reads; the body apart when it is large."""
+    def row(self, place: int, body: str | None) -> dict[str, Any]:
+        """What the INSERT reads: the place among the planned records, and the body apart when it is large."""
         return {
+            "place": place,
             "id": self.id,
             "kind": self.draft.kind,
             "body": body,
@@ -113,10 +114,22 @@ class Planned:
         )
 
 
+Also = Callable[[Transaction, Sequence[Planned]], None]
+"""Adds to the transaction that stores the planned records."""
+
+
 async def publish(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, drafts: Sequence[Draft], key: Key | None = None
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    drafts: Sequence[Draft],
+    key: Key | None = None,
+    also: Also | None = None,
 ) -> list[Record]:
     """Store 1 to PUBLISH_BATCH records in one transaction, all or none, and answer them in the order given.
+
+    `also` adds what an operation of the product's own needs to the transaction; without it built-in kinds are refused.
 
     Raises KindUnknown, Forbidden (no grant, or a body outside the grant's pattern), BodyInvalid with pointers,
     PayloadTooLarge, ParentUnknown, RecordExists for a client's id that was ever used, IdempotencyConflict. The same key
@@ -124,13 +137,17 @@ async def publish(
     """
     if not 1 <= len(drafts) <= PUBLISH_BATCH:
         raise RequestInvalid(f"a batch has 1 to {PUBLISH_BATCH} records")
+    if also is None:
+        check_publisher({draft.kind for draft in drafts})
     for attempt in range(REPLANS):
         tx = Transaction(now)
         caller.guard(tx)
         planned = await plan(db, kinds, caller, now, drafts, fresh=attempt > 0)
         keys.remember(tx, key, {"records": [one.id for one in planned]})
         await _require_parents(db, kinds, caller, now, tx, drafts)
-        inserted = insert(tx, caller.subject, planned)
+        if also is not None:
+            also(tx, planned)
+        inserted = insert(tx, caller.subject, planned, keys.bound_until(tx, key))
         try:
             await db.commit(tx)
         except KindChanged:
@@ -168,8 +185,11 @@ class Plan(list[Planned]):
         self.kinds = list(used)
 
 
-def insert(tx: Transaction, actor: str, planned: Plan) -> list[Answer]:
-    """Add the planned records, their lineage and their history to a transaction; large bodies travel apart."""
+def insert(tx: Transaction, actor: str, planned: Plan, held_until: Instant | None = None) -> list[Answer]:
+    """Add the planned records, their lineage and their history to a transaction; large bodies travel apart.
+
+    Retention keeps them until `held_until`, whatever becomes of them (clause records.retention).
+    """
     if not planned:
         return []
     guard_kinds(tx, planned.kinds)
@@ -177,9 +197,9 @@ def insert(tx: Transaction, actor: str, planned: Plan) -> list[Answer]:
     if wished:
         tx.require(statements.IDS_ARE_UNUSED, RecordExists("an id was used before"), ids=canonical.compact(wished))
     tx.refuse("records.id", RecordExists())
-    tx.refuse("records.seq", RecordExists())
     append_many(tx, actor, [one.event() for one in planned])
-    inserted = [tx.run(statements.INSERT, drafts=rows, body=body, actor=actor) for rows, body in _chunks(planned)]
+    common: dict[str, Scalar] = {"actor": actor, "count": len(planned), "held_until": held_until}
+    inserted = [tx.run(statements.INSERT, drafts=rows, body=body, **common) for rows, body in _chunks(planned)]
     for pairs in json_arrays(canonical.compact([one.id, parent]) for one in planned for parent in one.parents):
         tx.run(statements.INSERT_PARENTS, pairs=pairs)
     return inserted
@@ -204,6 +224,7 @@ def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instan
     except BodyInvalid as error:
         located = [{**one, "pointer": f"{pointer}/body{one['pointer']}"} for one in error.errors or []]
         raise BodyInvalid(error.detail, errors=located) from None
+    check_schema(kind, shown[0], f"{pointer}/body")
     if not evaluate(narrowed(caller, "publish", kind), shown[0]):
         raise Forbidden("the body is outside what the credential's grant lets it publish")
     return Planned(
@@ -217,6 +238,15 @@ def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instan
         available=draft.not_before is None or draft.not_before <= now,
         slots=values,
     )
+
+
+def check_schema(kind: Kind, body: Mapping[str, Any], pointer: str) -> None:
+    """Raise BodyInvalid, with pointers that begin with `pointer`, unless the body fits the kind's JSON Schema."""
+    if kind.validator is None:
+        return
+    found = [{**one, "pointer": pointer + one["pointer"]} for one in kind.validator.problems(body)]
+    if found:
+        raise BodyInvalid(f"{found[0]['pointer']} {found[0]['message']}", errors=found)
 
 
 def _check_wishes(draft: Draft, now: Instant, pointer: str) -> None:
@@ -254,12 +284,12 @@ def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[str, str | None]]:
 
     What counts is the text that is bound: quotes and backslashes of a body double there.
     """
-    texts = [(one, canonical.compact(one.row(one.body))) for one in planned]
-    large = [one for one, text in texts if canonical.size(text) > _APART_BYTES]
-    for rows in json_arrays(text for _, text in texts if canonical.size(text) <= _APART_BYTES):
+    texts = [canonical.compact(one.row(place, one.body)) for place, one in enumerate(planned)]
+    large = [place for place, text in enumerate(texts) if canonical.size(text) > _APART_BYTES]
+    for rows in json_arrays(text for text in texts if canonical.size(text) <= _APART_BYTES):
         yield rows, None
-    for one in large:
-        yield canonical.compact([one.row(None)]), one.body
+    for place in large:
+        yield canonical.compact([planned[place].row(place, None)]), planned[place].body
 
 
 async def _published_before(db: Database, key: Key | None) -> list[Record]:

@@ -12,15 +12,14 @@ from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import retention_statements, statements
 from moorage.records.model import Record, Relative, State
+from moorage.records.page_statements import Order
+from moorage.records.pages import read_page
 from moorage.records.patterns import compile
 from moorage.records.visibility import matching, visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 
-Order = Literal["asc", "desc"]
 Direction = Literal["ancestors", "descendants"]
-
-_LAST_SEQ = 2**53
 
 
 async def read(db: Database, ids: Sequence[str]) -> list[Record]:
@@ -73,18 +72,13 @@ async def query(
 ) -> Page[Record]:
     """A page of a kind's records that match, by order of publication.
 
+    Its work is bounded: it may hold fewer records than asked for, or none, and still have a next cursor (see
+    page_statements). Following the cursors meets every record that was there all the time once.
     Raises KindUnknown, PatternInvalid, CursorMismatch when the cursor was made for another query.
     """
     _, wanted = await matching(db, kinds, caller, now, kind_name, "read", match)
-    compiled = compile(wanted)
     filters = ["records", kind_name, match, state, order]
-    start = page.after(filters, int) or [0 if order == "asc" else _LAST_SEQ]
-    template = statements.MATCHING if order == "asc" else statements.MATCHING_DESCENDING
-    reading = Reading()
-    parameters = {**compiled.parameters, "kind": kind_name, "after": start[0], "limit": page.limit + 1, "state": state}
-    rows = reading.ask(template.replace("{where}", compiled.where), **parameters)
-    await db.read(reading)
-    return page.page(rows.rows, filters, lambda row: [row["seq"]], Record.of)
+    return await read_page(db, kind_name, compile(wanted), state, order, page, filters)
 
 
 async def lineage(

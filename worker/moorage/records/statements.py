@@ -16,9 +16,13 @@ RETURNED_COLUMNS = RECORD_COLUMNS.replace("r.", "records.")
 
 # --- publish ---
 
-# No history speaks of these ids: an id is never reused, also not after its record is gone.
+# No history speaks of these ids but, perhaps, a publication, whose row would refuse the id: an id is never reused, also not
+# after its record is gone.
 IDS_ARE_UNUSED = """
-SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM json_each(:ids) AS wish JOIN history ON history.subject = wish.value)
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:ids) AS wish CROSS JOIN history
+    ON history.subject = wish.value AND history.type <> 'record.published'
+)
 """
 
 # Every parent exists.
@@ -28,14 +32,15 @@ SELECT 1 WHERE NOT EXISTS (
 )
 """
 
-# Stores records after their history entries, whose positions become their seq. `body` is bound apart when it is large.
+# Stores records right after their :count history entries, whose positions become their seq: the draft at a place has the
+# entry at that place. `body` is bound apart when it is large.
 INSERT = """
 INSERT INTO records (seq, id, kind, body, body_sha256, metadata, priority, state, available, not_before, created_at,
-    created_by, attempts, epoch, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16)
-SELECT (SELECT position FROM history WHERE subject = draft.value ->> 'id' AND revision = 1),
+    created_by, attempts, epoch, held_until, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16)
+SELECT (SELECT max(position) FROM history) - CAST(:count AS INTEGER) + 1 + (draft.value ->> 'place'),
     draft.value ->> 'id', draft.value ->> 'kind', coalesce(:body, draft.value ->> 'body'), draft.value ->> 'body_sha256',
     draft.value ->> 'metadata', draft.value ->> 'priority', 'ready', draft.value ->> 'available',
-    draft.value ->> 'not_before', :now, :actor, 0, 0,
+    draft.value ->> 'not_before', :now, :actor, 0, 0, CAST(:held_until AS INTEGER),
     draft.value ->> '$.slots[0]', draft.value ->> '$.slots[1]', draft.value ->> '$.slots[2]',
     draft.value ->> '$.slots[3]', draft.value ->> '$.slots[4]', draft.value ->> '$.slots[5]',
     draft.value ->> '$.slots[6]', draft.value ->> '$.slots[7]', draft.value ->> '$.slots[8]',
@@ -56,14 +61,6 @@ SELECT pair.value ->> 0, pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE t
 
 # Reads records by id.
 GET = f"SELECT {RECORD_COLUMNS} FROM records AS r WHERE r.id IN (SELECT value FROM json_each(:ids))"
-
-# A page of a kind's records that match a pattern, by seq; the pattern's condition is compiled from constants and slots.
-MATCHING = f"""
-SELECT {RECORD_COLUMNS} FROM records AS r
-WHERE r.kind = :kind AND r.seq > :after AND (:state IS NULL OR r.state = :state) AND ({{where}})
-ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
-"""
-MATCHING_DESCENDING = MATCHING.replace("r.seq > :after", "r.seq < :after").replace("ORDER BY r.seq", "ORDER BY r.seq DESC")
 
 # Walks lineage upwards or downwards, nearest generation first, each record once at its least depth. `walked` counts the
 # steps: a record that is reached at several depths is several. The limit cuts the walk, so never a nearer generation.
@@ -96,9 +93,12 @@ FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.se
 CLAIM = f"""
 UPDATE records SET state = 'claimed', available = 0, not_before = NULL, epoch = epoch + 1, attempts = attempts + 1,
     owner = :worker, claimed_by = :actor, claim = :claim, expires_at = :expires_at
-WHERE seq IN ({{candidates}})
+WHERE id IN ({{candidates}})
 RETURNING {RETURNED_COLUMNS}, records.epoch, records.owner, records.expires_at
 """
+
+# The claim took something.
+TAKEN = "SELECT 1 FROM records WHERE state = 'claimed' AND expires_at = :expires_at AND claim = :claim"
 
 _NOT_BEFORE_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.not_before / 1000.0, 'unixepoch')"
 _EXPIRES_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.expires_at / 1000.0, 'unixepoch')"
@@ -184,7 +184,7 @@ UPDATE records SET
     available = CASE WHEN :dead_letter OR attempts >= k.max_attempts THEN 0
         WHEN coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'), 0) > 0
         THEN 0 ELSE 1 END,
-    not_before = CASE
+    not_before = CASE WHEN :dead_letter OR attempts >= k.max_attempts THEN NULL
         WHEN coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'), 0) > 0
         THEN CAST(:now + coalesce(:delay, json_extract(k.retry_delays, '$[' || min(attempts - 1, k.max_attempts - 1) || ']'))
             AS INTEGER) END,
@@ -235,15 +235,18 @@ FROM records AS r WHERE r.id = :record AND r.state = 'dead' AND r.ended_at = :no
 
 _ATTEMPTS = """
 (SELECT json_group_array(json_object('at', h.at, 'type', h.type, 'data', json(h.data))) FROM history AS h
-    WHERE h.subject = r.id AND h.type IN ('record.claimed', 'record.released') AND h.revision >
-        coalesce((SELECT max(q.revision) FROM history AS q WHERE q.subject = r.id AND q.type = 'record.requeued'), 0)
+    WHERE h.subject = r.id AND h.type <> 'record.published' AND h.type IN ('record.claimed', 'record.released')
+        AND h.revision >
+        coalesce((SELECT max(q.revision) FROM history AS q
+            WHERE q.subject = r.id AND q.type <> 'record.published' AND q.type = 'record.requeued'), 0)
 ) AS attempts_made
 """
 
 # A page of dead letters of one kind, by seq.
 DEAD_OF_KIND = f"""
 SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r
-WHERE r.kind = :kind AND r.state = 'dead' AND r.seq > :after {{narrowed}} ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+WHERE r.kind = :kind AND r.state = 'dead' AND r.seq > :after {{narrowed}}
+ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
 """
 
 # A page of dead letters of every kind, by seq.
@@ -259,7 +262,7 @@ IS_DEAD = "SELECT 1 FROM records WHERE id = :record AND state = 'dead'"
 
 # Dead letters of a kind that a pattern chooses, oldest first: the same choice for history and for the change.
 CHOSEN_DEAD = """
-SELECT r.seq FROM records AS r WHERE r.kind = :kind AND r.state = 'dead' AND ({where})
+SELECT r.id FROM records AS r WHERE r.kind = :kind AND r.state = 'dead' AND ({where})
 ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
 """
 
@@ -267,18 +270,18 @@ ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
 REQUEUED = """
 SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
     json_object('attempts', r.attempts, 'failure', json(r.failure), 'reason', :reason) AS data
-FROM records AS r WHERE r.seq IN ({chosen})
+FROM records AS r WHERE r.id IN ({chosen})
 """
 
 # Makes dead letters ready again, with all their attempts before them.
 REQUEUE = f"""
 UPDATE records SET state = 'ready', available = 1, attempts = 0, not_before = NULL, ended_at = NULL, failure = NULL
-WHERE seq IN ({{chosen}})
+WHERE id IN ({{chosen}})
 RETURNING {RETURNED_COLUMNS}
 """
 
-# One dead letter's seq, as a choice of REQUEUED and REQUEUE.
-CHOSEN_ONE = "SELECT seq FROM records WHERE id = :record AND state = 'dead'"
+# One dead letter's id, as a choice of REQUEUED and REQUEUE.
+CHOSEN_ONE = "SELECT id FROM records WHERE id = :record AND state = 'dead'"
 
 # --- due work ---
 
@@ -296,13 +299,13 @@ ORDER BY r.expires_at LIMIT CAST(:limit AS INTEGER)
 
 # The record whose not_before comes first, and the records whose not_before has come.
 EARLIEST_DELAY = """
-SELECT r.not_before AS due FROM records AS r WHERE r.available = 0 AND r.state = 'ready'
+SELECT r.not_before AS due FROM records AS r WHERE r.available = 0 AND r.not_before IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
 ORDER BY r.not_before LIMIT 1
 """
 DELAYED = """
 SELECT r.id AS item, r.not_before AS due FROM records AS r
-WHERE r.available = 0 AND r.state = 'ready' AND r.not_before <= :now
+WHERE r.available = 0 AND r.not_before <= :now
     AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
 ORDER BY r.not_before LIMIT CAST(:limit AS INTEGER)
 """

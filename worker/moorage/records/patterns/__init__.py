@@ -6,7 +6,7 @@ them to the same answer (clause records.pattern-one-meaning).
 """
 
 from moorage.records.patterns.access import claim_candidates
-from moorage.records.patterns.compile import Compiled, compile
+from moorage.records.patterns.compile import Compiled, Conjunct, compile
 from moorage.records.patterns.evaluate import evaluate
 from moorage.records.patterns.model import EVERYTHING, Every, Not, Operator, Pattern, Some, Test, both
 from moorage.records.patterns.parse import parse
@@ -14,6 +14,7 @@ from moorage.records.patterns.parse import parse
 __all__ = [
     "EVERYTHING",
     "Compiled",
+    "Conjunct",
     "Every",
     "Not",
     "Operator",

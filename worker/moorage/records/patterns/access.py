@@ -58,7 +58,7 @@ _READY: Final = _Path("records_ready", "", in_order=True)
 
 
 def claim_candidates(compiled: Compiled) -> str:
-    """A SELECT of `seq` of the first `:limit` claimable records of `:kind` that match, in claim order.
+    """A SELECT of `id` of the first `:limit` claimable records of `:kind` that match, in claim order.
 
     Claim order is priority, highest first, then seq. Needs `:kind`, `:limit` and the pattern's own parameter.
     """
@@ -69,7 +69,7 @@ def claim_candidates(compiled: Compiled) -> str:
 
 
 def _answer(path: _Path, where: str, limit: str) -> str:
-    return f"{path.select('r.seq AS seq')} AND {where} {_CLAIM_ORDER} LIMIT {limit}"
+    return f"{path.select('r.id AS id')} AND {where} {_CLAIM_ORDER} LIMIT {limit}"
 
 
 # --- Looks ----------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def _by_looks(paths: Sequence[_Path], where: str) -> str:
     ]
     otherwise = paths.index(_first_in_order(paths)) + 1
     choice = f"WITH choice AS MATERIALIZED (SELECT CASE {' '.join(looks)} ELSE {otherwise} END AS path)"
-    answers = [f"SELECT seq FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)]
+    answers = [f"SELECT id FROM ({_answer(path, where, _only_if(number))})" for number, path in enumerate(paths, start=1)]
     return f"{choice} {' UNION ALL '.join(answers)}"
 
 
