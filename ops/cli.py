@@ -15,7 +15,8 @@ PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 @dataclass(frozen=True)
 class Subcommand:
-    """Where a subcommand lives: a module whose `command` is a function that Typer can read the options from."""
+    """Where a subcommand lives: a module whose `command` is a function that Typer can read the options from, or whose
+    `app` is a Typer with commands of its own."""
 
     module: str
     summary: str
@@ -25,14 +26,17 @@ class Subcommand:
 SUBCOMMANDS = {
     "up": Subcommand("ops.up", "Run Moorage on this machine, on a real workerd, until Ctrl-C."),
     "demo": Subcommand("ops.demo", "Tell the main story on real webhook payloads and check every claim it makes."),
-    "test": Subcommand(
-        "ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH
-    ),
+    "records": Subcommand("ops.records", "Publish, list, read and trace records."),
+    "kinds": Subcommand("ops.kinds", "Declare kinds and look at them."),
+    "claims": Subcommand("ops.claims", "Claim records by hand, and settle, fail, renew or release them."),
+    "dead-letters": Subcommand("ops.dead_letters", "Look at records that no attempt could finish, and requeue them."),
+    "artifacts": Subcommand("ops.artifacts", "Upload, download and shred artifacts."),
+    "credentials": Subcommand("ops.credentials", "Make, list and revoke credentials."),
+    "watch": Subcommand("ops.watch", "Print what happens to a kind's records, as it happens."),
+    "test": Subcommand("ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH),
     "bench": Subcommand("ops.bench", "Print what each operation costs in D1 calls, rows and time, beside its budget."),
     "deploy": Subcommand("ops.deploy", "Vendor, check, migrate and deploy to Cloudflare; --dry-run needs no account."),
-    "wrangler": Subcommand(
-        "ops.wrangler", "Run the locked wrangler, for instance `moorage wrangler login`.", PASS_THROUGH
-    ),
+    "wrangler": Subcommand("ops.wrangler", "Run the locked wrangler, for instance `moorage wrangler login`.", PASS_THROUGH),
     "setup": Subcommand(
         "ops.setup.command", "Make this checkout ready to run; other commands do it when needed.", PASS_THROUGH
     ),
@@ -60,15 +64,19 @@ def assemble(arguments: list[str]) -> typer.Typer:
     called = arguments[0] if arguments else None
     for name, subcommand in SUBCOMMANDS.items():
         if name == called:
-            app.command(name, context_settings=subcommand.settings)(_load(subcommand))
+            _add(app, name, subcommand)
         else:
             app.command(name, help=subcommand.summary)(_not_called)
     return app
 
 
-def _load(subcommand: Subcommand) -> Callable[..., Any]:
-    function: Callable[..., Any] = import_module(subcommand.module).command
-    return function
+def _add(app: typer.Typer, name: str, subcommand: Subcommand) -> None:
+    module = import_module(subcommand.module)
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name, help=subcommand.summary)
+        return
+    function: Callable[..., Any] = module.command
+    app.command(name, context_settings=subcommand.settings)(function)
 
 
 def _not_called() -> None:
