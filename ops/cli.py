@@ -30,6 +30,7 @@ SUBCOMMANDS = {
     "kinds": Subcommand("ops.kinds", "Declare kinds and look at them."),
     "claims": Subcommand("ops.claims", "Claim records by hand, and settle, fail, renew or release them."),
     "dead-letters": Subcommand("ops.dead_letters", "Look at records that no attempt could finish, and requeue them."),
+    "history": Subcommand("ops.history", "Read history, and seal, verify and export its chain of links."),
     "artifacts": Subcommand("ops.artifacts", "Upload, download and shred artifacts."),
     "credentials": Subcommand("ops.credentials", "Make, list and revoke credentials."),
     "watch": Subcommand("ops.watch", "Print what happens to a kind's records, as it happens."),

@@ -15,6 +15,7 @@ from moorage.client.jobs import Handler, Job
 from moorage.client.models import Change, Entry, Page
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
+from moorage.client.seals import Seals
 from moorage.client.timing import RealTime, Timing
 from moorage.client.watch import watch
 from moorage.client.wire import Patience, Wire
@@ -63,6 +64,7 @@ class Moorage:
         self.dead_letters = DeadLetters(self.wire)
         self.awakeables = Awakeables(self.wire)
         self.artifacts = Artifacts(self.wire)
+        self.seals = Seals(self.wire)
 
     def __repr__(self) -> str:
         return f"Moorage({self.url!r})"
