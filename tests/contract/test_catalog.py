@@ -38,7 +38,12 @@ async def test_a_kind_is_declared_with_documented_defaults(store: Store) -> None
             "lease_seconds": 30,
             "max_attempts": 5,
             "retry": {"delay_seconds": 1, "factor": 2, "max_delay_seconds": 300},
+            "concurrency": None,
+            "depth_limit": None,
+            "ttl_seconds": None,
+            "rate": None,
         },
+        "schema": None,
         "retention_seconds": None,
         "created_at": "2027-01-15T08:00:00.000Z",
         "updated_at": "2027-01-15T08:00:00.000Z",
@@ -109,13 +114,6 @@ async def test_odd_paths_are_kept_as_they_were_said(store: Store) -> None:
     kind = await Kinds().get(store.db(), NOW, "odd")
     assert {text: path.type for text, path in kind.paths.items()} == odd
     assert kind.paths["a\\.b"].segments == ("a.b",)
-
-
-async def test_a_schema_is_refused_as_long_as_it_is_not_enforced(store: Store) -> None:
-    with pytest.raises(RequestInvalid) as caught:
-        await put(store, "doc", schema={"type": "object"})
-    assert caught.value.errors == [{"pointer": "/schema", "message": "is not supported yet"}]
-    assert (await put(store, "doc", schema=None)).revision == 1
 
 
 async def test_names_of_the_runtime_and_malformed_ones_are_refused(store: Store) -> None:

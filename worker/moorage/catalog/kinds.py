@@ -3,14 +3,16 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
 from moorage.catalog import statements
 from moorage.catalog.access import ACTIONS, Caller
-from moorage.catalog.model import RetryDeclaration
+from moorage.catalog.model import ClaimDeclaration, ConcurrencyDeclaration, RateDeclaration, RetryDeclaration
 from moorage.catalog.paths import DeclaredPath, parse_path
 from moorage.catalog.revisions import KindChanged, guard_kinds
+from moorage.catalog.schemas import Validator
 from moorage.kernel import canonical
 from moorage.kernel.errors import KindUnknown
 from moorage.kernel.instants import Instant, render
@@ -19,9 +21,11 @@ from moorage.kernel.pages import Page, PageRequest
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
-__all__ = ["Kind", "KindChanged", "Kinds", "Retry", "sees"]
+__all__ = ["Concurrency", "Kind", "KindChanged", "Kinds", "Rate", "Retry", "sees"]
 
 Retry = RetryDeclaration
+Concurrency = ConcurrencyDeclaration
+Rate = RateDeclaration
 
 _CACHED_KINDS: Final = 1000
 
@@ -40,6 +44,11 @@ class Kind:
     created_at: Instant
     updated_at: Instant
     created_by: str
+    concurrency: Concurrency | None = None
+    depth_limit: int | None = None
+    ttl_seconds: int | None = None
+    rate: Rate | None = None
+    schema: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Kind":
@@ -48,7 +57,34 @@ class Kind:
             entry["path"]: DeclaredPath(entry["path"], parse_path(entry["path"]), entry["type"], entry["slot"])
             for entry in json.loads(row["paths"])
         }
-        return cls(**{**row, "paths": MappingProxyType(paths), "retry": Retry(**json.loads(row["retry"]))})
+        return cls(
+            **{
+                **row,
+                "paths": MappingProxyType(paths),
+                "retry": Retry(**json.loads(row["retry"])),
+                "concurrency": Concurrency(**json.loads(row["concurrency"])) if row["concurrency"] else None,
+                "rate": Rate(**json.loads(row["rate"])) if row["rate"] else None,
+                "schema": json.loads(row["schema"]) if row["schema"] else None,
+            }
+        )
+
+    @property
+    def claim(self) -> ClaimDeclaration:
+        """The claim policy, as it would be declared."""
+        return ClaimDeclaration(
+            lease_seconds=self.lease_seconds,
+            max_attempts=self.max_attempts,
+            retry=self.retry,
+            concurrency=self.concurrency,
+            depth_limit=self.depth_limit,
+            ttl_seconds=self.ttl_seconds,
+            rate=self.rate,
+        )
+
+    @cached_property
+    def validator(self) -> Validator | None:
+        """What checks a body against the kind's JSON Schema; made once for the kind as it was read."""
+        return None if self.schema is None else Validator(self.schema)
 
     def guard(self, tx: Transaction) -> None:
         """Let the transaction commit only while the kind is as it was read; it aborts with KindChanged."""
@@ -60,11 +96,8 @@ class Kind:
             "kind": self.name,
             "revision": self.revision,
             "paths": {text: path.type for text, path in self.paths.items()},
-            "claim": {
-                "lease_seconds": self.lease_seconds,
-                "max_attempts": self.max_attempts,
-                "retry": self.retry.model_dump(),
-            },
+            "schema": self.schema,
+            "claim": self.claim.model_dump(),
             "retention_seconds": self.retention_seconds,
             "created_at": render(self.created_at),
             "updated_at": render(self.updated_at),
@@ -99,6 +132,10 @@ class Kinds:
         kind = Kind.of(row.one())
         self.put(now, kind)
         return kind
+
+    def remembered(self, name: str) -> Kind | None:
+        """The kind as this isolate last read it, however long ago; None when it never did. Asks nobody."""
+        return self._read[name][1] if name in self._read else None
 
     def put(self, now: Instant, kind: Kind) -> None:
         """Remember a kind that was just read or written."""

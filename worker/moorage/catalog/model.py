@@ -14,14 +14,20 @@ from moorage.kernel.errors import RequestInvalid
 from moorage.kernel.limits import (
     ATTEMPTS,
     DEDUP_WINDOW_SECONDS,
+    DEPTH,
     GRANTS,
+    LANE_CLAIMS,
     LEASE_SECONDS,
+    PATH_BYTES,
+    PUBLIC_ORIGINS,
+    RATE,
     RETENTION_SECONDS,
     RETRY_FACTOR,
     RETRY_SECONDS,
     SENDER_SECRETS,
     SENDER_TOLERANCE_SECONDS,
     TEXT_CHARACTERS,
+    TTL_SECONDS,
 )
 
 Scheme = Literal["standard", "github", "stripe", "bearer"]
@@ -55,12 +61,36 @@ class RetryDeclaration(Declared):
         return [round(1000 * min(self.delay_seconds * self.factor**number, longest)) for number in range(attempts)]
 
 
+class ConcurrencyDeclaration(Declared):
+    """At most `limit` claimed records share a value at the declared path `path`. A record without it is not limited."""
+
+    path: str = Field(max_length=int(PATH_BYTES))
+    limit: int = Field(ge=1, le=int(LANE_CLAIMS))
+
+
+class RateDeclaration(Declared):
+    """A token bucket: `burst` at once, and `per_second` on the long run. It is kept in the database, so that all who draw
+    from it share it."""
+
+    per_second: float = Field(gt=0, le=int(RATE))
+    burst: int = Field(default=1, ge=1, le=int(RATE))
+
+
 class ClaimDeclaration(Declared):
-    """How records of a kind are claimed, unless the claim says otherwise."""
+    """How records of a kind are claimed, unless the claim says otherwise.
+
+    `depth_limit` refuses to publish while so many records are ready, waiting ones included; what comes into being
+    otherwise (results, requeued and failed records) is not refused, but counts. `ttl_seconds` makes a dead letter of a
+    record that is ready, and not claimed, so long after its publication or its not_before. `rate` bounds claimed records.
+    """
 
     lease_seconds: int = Field(default=30, ge=1, le=int(LEASE_SECONDS))
     max_attempts: int = Field(default=5, ge=1, le=int(ATTEMPTS))
     retry: RetryDeclaration = RetryDeclaration()
+    concurrency: ConcurrencyDeclaration | None = None
+    depth_limit: int | None = Field(default=None, ge=1, le=int(DEPTH))
+    ttl_seconds: int | None = Field(default=None, ge=1, le=int(TTL_SECONDS))
+    rate: RateDeclaration | None = None
 
 
 class KindDeclaration(Declared):
