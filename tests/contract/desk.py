@@ -14,10 +14,11 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag, LeaseExpired
 from moorage.kernel.instants import Instant, after, parse, render
 from moorage.kernel.pages import Page, PageRequest
-from moorage.records import claim, dead_letters, fail, publish, query, settle
+from moorage.records import cancel, claim, dead_letters, fail, publish, query, settle
 from moorage.records.due import RecordDelays, RecordLeases
 from moorage.records.model import Claim, ClaimRef, DeadLetter, Draft, Failure, Record, RecordLease, Relative, Settlement
 from moorage.records.query import Direction, Order
+from moorage.records.retention import Retention
 from moorage.store.ports import Cost, Database
 from moorage.timers import clock
 from tests.contract.adapters import Store
@@ -32,7 +33,7 @@ POLICY: dict[str, Any] = {
 }
 ROOT = Caller("root")
 BOOM = Failure(FailureTag.TRANSIENT, "boom")
-WORKS = (RecordLeases(), RecordDelays())
+WORKS = (RecordLeases(), RecordDelays(), Retention())
 
 
 def ref(claimed: Claim) -> ClaimRef:
@@ -95,8 +96,15 @@ class Desk:
         """What the Clock would be armed for."""
         return await clock.next_due(self.db(), self.now, WORKS)
 
-    async def declare(self, kind: str = KIND, paths: Mapping[str, str] = PATHS, policy: Mapping[str, Any] = POLICY) -> Kind:
-        declaration = KindDeclaration.model_validate({"paths": dict(paths), "claim": dict(policy)})
+    async def declare(
+        self,
+        kind: str = KIND,
+        paths: Mapping[str, str] = PATHS,
+        policy: Mapping[str, Any] = POLICY,
+        retention: int | None = None,
+    ) -> Kind:
+        wished = {"paths": dict(paths), "claim": dict(policy), "retention_seconds": retention}
+        declaration = KindDeclaration.model_validate(wished)
         return await declare.declare(self.db(), ROOT, self.now, self.kinds, kind, declaration)
 
     def key(self, text: str, content: Any) -> Key:
@@ -180,6 +188,9 @@ class Desk:
             self.db(), self.kinds, self.caller, self.now, kind, match, "mended", limit
         )
 
+    async def cancel(self, record: str, reason: str = "not wanted", key: Key | None = None) -> Record:
+        return await cancel.cancel(self.db(), self.kinds, self.caller, self.now, record, reason, key)
+
     async def told(self, record: str) -> list[Entry]:
         """The record's history."""
         return await entries(self.db(), 0, 500, record)
@@ -203,7 +214,11 @@ class Desk:
             subject = entry["subject"]
             revisions[subject] = revisions.get(subject, 0) + 1
             assert entry["revision"] == revisions[subject]
-            if entry["type"].startswith("record."):
+            if entry["type"] == "record.removed":
+                gone = retold.pop(subject)
+                assert gone["ended_at"] is not None
+                assert json.loads(entry["data"])["seq"] == gone["seq"]
+            elif entry["type"].startswith("record."):
                 retold[subject] = retell(retold.get(subject), entry)
         rows = await self.store.sql(f"SELECT id, {', '.join(TOLD)} FROM records")  # noqa: S608
         stored = {row["id"]: {name: row[name] for name in TOLD} for row in rows}
@@ -247,6 +262,10 @@ def _change(happened: str, before: Mapping[str, Any], data: dict[str, Any], at: 
             assert (data["attempt"], data["epoch"]) == (before["attempts"] + 1, before["epoch"] + 1)
             lease = {"owner": data["owner"], "expires_at": parse(data["expires_at"])}
             return lease | {"state": "claimed", "available": 0, "attempts": data["attempt"], "epoch": data["epoch"]}
+        case "canceled":
+            assert (before["state"], before["epoch"]) == (data["state"], data["epoch"])
+            failure = canonical.dumps({"tag": "Canceled", "message": data["reason"]})
+            return _NO_LEASE | {"state": "dead", "available": 0, "ended_at": at, "failure": failure}
         case "requeued":
             assert before["state"] == "dead"
             return {"state": "ready", "available": 1, "attempts": 0, "ended_at": None, "failure": None}

@@ -12,11 +12,20 @@ from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import DestinationDeclaration, KindDeclaration, ScopeDeclaration
 from moorage.idempotency.keys import Key, key_for
-from moorage.kernel.errors import FailureTag, LeaseFenced, LeaseHeld, RecordExists, RecordNotDead
+from moorage.kernel.errors import (
+    FailureTag,
+    InterestUnknown,
+    LeaseFenced,
+    LeaseHeld,
+    RecordEnded,
+    RecordExists,
+    RecordNotDead,
+)
 from moorage.kernel.instants import Instant
 from moorage.leases import lease
-from moorage.records import claim, dead_letters, fail, publish, settle
+from moorage.records import cancel, claim, dead_letters, fail, interests, publish, settle
 from moorage.records.model import ClaimRef, Draft, Failure
+from moorage.records.retention import Retention
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
 
@@ -136,6 +145,36 @@ async def requeue(world: World, db: Database, record: str) -> Any:
     return await dead_letters.requeue(db, world.kinds, world.caller, NOW, record, "it can work now")
 
 
+async def cancel_record(world: World, db: Database, _: Any) -> Any:
+    return await cancel.cancel(db, world.kinds, world.caller, NOW, "mine", "not wanted")
+
+
+async def look_for(world: World, db: Database, _: Any = None) -> Any:
+    return await interests.declare(db, world.kinds, world.caller, NOW, "worker", KIND, {"weight": {"$gt": 1}}, 60)
+
+
+async def looking(world: World) -> None:
+    """The kind with a worker's interest."""
+    await world.declare()
+    await look_for(world, world.store.db())
+
+
+async def aged(world: World) -> None:
+    """A kind that keeps its records for a second, with one that was consumed and one that a live record needs."""
+    ref = await world.claimed()
+    await settle.settle(world.store.db(), world.kinds, world.caller, NOW, ref, [])
+    ref = await world.claimed()
+    await settle.settle(world.store.db(), world.kinds, world.caller, NOW, ref, [RESULT])
+    declaration = KindDeclaration.model_validate({"paths": {"weight": "number"}, "retention_seconds": 1})
+    await declare.declare(world.store.db(), world.caller, NOW, world.kinds, KIND, declaration)
+
+
+async def named(world: World) -> None:
+    """The kind with one ready record of a known id."""
+    await world.declare()
+    await world.publish(record="mine")
+
+
 async def mint_one(world: World, db: Database, _: Any) -> Any:
     return await mint.mint(db, world.caller, NOW, awakeables.Draft(60), world.key("mint"))
 
@@ -163,6 +202,12 @@ OPERATIONS = [
     Operation("records.settle", World.claimed, settle_record),
     Operation("records.fail", World.claimed, fail_record, LeaseFenced),
     Operation("records.requeue", World.dead, requeue, RecordNotDead),
+    Operation("records.cancel", named, cancel_record, RecordEnded),
+    Operation("records.retention", aged, lambda w, db, _: Retention().fire(db, Instant(NOW + 1000), KIND)),
+    Operation("interests.declare", declared, look_for),
+    Operation(
+        "interests.withdraw", looking, lambda w, db, _: interests.withdraw(db, w.caller, NOW, "worker"), InterestUnknown
+    ),
     Operation("awakeables.mint by key", nothing, mint_one),
     Operation("awakeables.resolve", World.minted, resolve_one),
     Operation("awakeables.reject", World.minted, reject_one),
