@@ -1,6 +1,7 @@
 """What Cloudflare loads: the classes that it calls, and nothing else."""
 
+from moorage.edge.bell import Bell
 from moorage.edge.clock import Clock
 from moorage.edge.entrypoint import Default
 
-__all__ = ["Clock", "Default"]
+__all__ = ["Bell", "Clock", "Default"]

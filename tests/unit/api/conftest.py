@@ -1,6 +1,7 @@
 """The application on SQLite, with a clock that tests drive."""
 
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,13 @@ import httpx
 import pytest
 
 from moorage.api.app import Application, build_app
-from moorage.api.assembly import assemble, due_works
+from moorage.api.assembly import assemble, due_works, look_for
 from moorage.api.ports import Ports, Settings
+from moorage.api.ringing import RingingDatabase
 from moorage.kernel.instants import Instant, after
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.timers import clock
+from moorage.timers.bell import HostBells
 
 ROOT = "root-token-for-tests"
 ORIGIN = "https://app.example.test"
@@ -29,11 +32,18 @@ class House:
     now: Instant = START
     woken: list[Instant] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
+    bells: HostBells = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bells = HostBells(time.monotonic, lambda kind: look_for(self.database(), kind))
+
+    def database(self) -> SqliteDatabase:
+        return SqliteDatabase(self.connection)
 
     def ports(self, **changes: Any) -> Ports:
         settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,))
         wanted: dict[str, Any] = {
-            "database": lambda: SqliteDatabase(self.connection),
+            "database": self.database,
             "blobs": None,
             "now": lambda: self.now,
             "root_token": ROOT,
@@ -41,6 +51,7 @@ class House:
             "settings": settings,
             "secret": self.secrets.get,
             "test_clock": self,
+            "bells": self.bells,
         }
         return assemble(**{**wanted, **changes})
 
@@ -49,7 +60,9 @@ class House:
 
     async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
         before, self.now = self.now, after(self.now, seconds)
-        drained = await clock.advance(lambda: SqliteDatabase(self.connection), before, self.now, due_works())
+        drained = await clock.advance(
+            lambda: RingingDatabase(self.database(), self.bells.ring), before, self.now, due_works()
+        )
         return self.now, drained.fired
 
 

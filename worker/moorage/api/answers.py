@@ -1,11 +1,13 @@
 """Answers: JSON in UTF-8, compact, with every instant as RFC 3339 text."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
+from moorage.api.requests import HEAD
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.pages import Page
 
@@ -36,6 +38,22 @@ class Problem(Answer):
     """An error answer, RFC 9457 (clause kernel.problem)."""
 
     media_type = "application/problem+json"
+
+
+class EventStream(Response):
+    """Server-sent events, a piece at a time. The next piece is asked for once the last one was passed on."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
+        del self.headers["content-length"]
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if not scope.get(HEAD):
+            async for piece in self._pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def nothing() -> Response:

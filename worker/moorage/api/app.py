@@ -15,7 +15,8 @@ from moorage.api import cors, problems
 from moorage.api.paths import Found, Index
 from moorage.api.ports import Ports
 from moorage.api.reference import Document
-from moorage.api.requests import EXCHANGE, ROUTE, Exchange
+from moorage.api.requests import EXCHANGE, HEAD, ROUTE, Exchange
+from moorage.api.ringing import RingingDatabase
 from moorage.api.routes import routes, testing_routes
 from moorage.api.routing import Route
 from moorage.kernel import ids
@@ -53,7 +54,8 @@ class Application:
             raise RuntimeError(f"cannot serve {scope['type']}")
         surface = self._usual if ports.test_clock is None else self._testing
         now = ports.now()
-        exchange = Exchange(ports, ports.database(), ids.new("req", now), now, ports.ticks(), surface.document)
+        db = RingingDatabase(ports.database(), ports.bells.ring)
+        exchange = Exchange(ports, db, ids.new("req", now), now, ports.ticks(), surface.document)
         headers = Headers(scope=scope)
         finish = _finisher(send, exchange, headers, head=scope["method"] == "HEAD")
         try:
@@ -97,6 +99,7 @@ async def _run(found: Found[Route], scope: Scope, receive: Receive, send: Send) 
     method = _as_get(scope["method"])
     route, template, parameters = found.route(method)
     async with AsyncExitStack() as stack:
+        scope[HEAD] = scope["method"] == "HEAD"
         scope.update(method=method, route=route, endpoint=route.endpoint, path_params=parameters)
         scope[ROUTE] = template
         scope["fastapi_middleware_astack"] = stack

@@ -13,6 +13,7 @@ from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
 from moorage.store import schema
 from moorage.store.ports import Blobs, Database
+from moorage.timers.bell import Bells
 
 Wake = Callable[[Instant], None]
 """Told, after a commit, the earliest instant at which what it stored becomes due. Returns at once and never fails."""
@@ -64,6 +65,7 @@ class Ports:
     kinds: Kinds
     credentials: Credentials
     wake: Wake
+    bells: Bells
     settings: Settings = Settings()
     secret: Callable[[str], str | None] = lambda name: None
     test_clock: TestClock | None = None

@@ -108,7 +108,7 @@ def _describe_answers(document: Mapping[str, Any], routes: Sequence["Route"]) ->
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]
             status = str(route.status_code or 200)
-            operation["responses"][status]["content"] = {"application/json": {"schema": schema}}
+            operation["responses"][status].setdefault("content", {})["application/json"] = {"schema": schema}
     defined: dict[str, Any] = shared.get("$defs", {})
     return defined
 

@@ -14,10 +14,12 @@ from starlette.requests import Request
 
 from moorage.api.ports import Ports
 from moorage.api.reference import Document
+from moorage.api.streams import STREAM, ReceivedStream
 from moorage.catalog.access import Caller
 from moorage.idempotency import keys
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
+    LengthRequired,
     PayloadTooLarge,
     RequestInvalid,
     Unauthenticated,
@@ -25,11 +27,12 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import REQUEST_BYTES
-from moorage.store.ports import Database
+from moorage.store.ports import ByteStream, Database
 
 EXCHANGE = "moorage.exchange"
 ROUTE = "moorage.route"
-"""Scope keys: the Exchange, and the route as declared."""
+HEAD = "moorage.head"
+"""Scope keys: the Exchange, the route as declared, and whether the client asks for the head of the answer alone."""
 
 _HOST = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _JSON_TYPE = re.compile(r"application/(?:json|[a-z0-9.!#$&^_+-]+\+json)[ \t]*(?:;.*)?", re.IGNORECASE)
@@ -99,8 +102,10 @@ class ApiRequest(Request):
         if due is not None:
             self.ports.wake(due)
 
-    def key(self) -> keys.Key | None:
+    def key(self, told: Any = None) -> keys.Key | None:
         """The request's use of its Idempotency-Key, or None without one; it binds route, parameters and body.
+
+        `told` stands for a body that is not JSON.
 
         Raises IdInvalid for a malformed key, RequestInvalid for several.
         """
@@ -109,8 +114,21 @@ class ApiRequest(Request):
             raise RequestInvalid("several Idempotency-Key headers")
         self.exchange.keyed = bool(found)
         route = f"{self.method} {self.scope[ROUTE]}"
-        content = [self.path_params, self._json]
+        content = [self.path_params, self._json if told is None else told]
         return keys.key_for(self.caller.subject, found[0] if found else None, route, content)
+
+    def byte_stream(self) -> ByteStream:
+        """The raw body, to be read once and as it comes.
+
+        Raises LengthRequired unless its length was told, RequestInvalid for a length that is no number.
+        """
+        told = self.headers.getlist("content-length")
+        if not told or "transfer-encoding" in self.headers:
+            raise LengthRequired()
+        if len(told) > 1 or not told[0].isdecimal() or len(told[0]) > 15:
+            raise RequestInvalid("Content-Length is not one number of bytes")
+        native: ByteStream | None = self.scope.get(STREAM)
+        return native or ReceivedStream(self.receive, int(told[0]))
 
     async def body(self) -> bytes:
         """The raw body. Raises PayloadTooLarge past REQUEST_BYTES: before reading when its length was told."""

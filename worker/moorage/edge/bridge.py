@@ -3,9 +3,15 @@
 The SDK's own bridge reads every body to its end before the application sees the request, whatever its size; this one
 reads when asked, so that a body that is too large is refused by its Content-Length. A route that wants the body as a
 stream takes the platform's own from the scope, and may answer one, which is handed on as it is (see `api.streams`).
+
+An answer whose first piece says that more follows is a stream of the application's own: the platform gets the response at
+once, and the application goes on as a task that waits, at each piece, until the client has taken the one before. Nothing
+keeps that task alive but the client's reading: the platform abandons it with the connection, and tells nobody.
 """
 
+import asyncio
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 import js
@@ -44,7 +50,11 @@ async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
     if told.isdecimal():
         scope[STREAM] = Incoming(source, int(told[:15]))
     answer = _Answer()
-    await app(scope, _Body(source, whole="content-length" in headers), answer)
+    body = _Body(source, whole="content-length" in headers)
+    running = asyncio.ensure_future(answer.run(app(scope, body, answer)))
+    await answer.ready
+    if not answer.streams:
+        await running
     return answer.response()
 
 
@@ -89,13 +99,30 @@ class _Body:
 
 
 class _Answer:
-    """ASGI's `send`. An answer's pieces are collected, unless it comes as a stream."""
+    """ASGI's `send`. `ready` is done when there is a response to give: the whole of it, or the beginning of a stream."""
 
     def __init__(self) -> None:
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._status = 500
         self._headers: list[list[str]] = []
         self._pieces: list[bytes] = []
+        self._writer: Any = None
         self._stream: Any = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer comes in pieces."""
+        return self._writer is not None
+
+    async def run(self, application: Awaitable[None]) -> None:
+        """Run the application to its end, and with it the answer."""
+        try:
+            await application
+        finally:
+            if not self.ready.done():
+                self.ready.set_result(None)
+            if self._writer is not None:
+                await self._writer.close()
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -103,12 +130,24 @@ class _Answer:
             self._headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in message["headers"]]
         elif message["type"] == ANSWER_STREAM:
             self._stream = message["content"].native()
-        elif message.get("body"):
-            self._pieces.append(message["body"])
+        else:
+            await self._take(message.get("body", b""), message.get("more_body", False))
+
+    async def _take(self, piece: bytes, more: bool) -> None:
+        if self._writer is None and more and self._status not in _NO_BODY:
+            pipe = js.TransformStream.new()
+            self._stream, self._writer = pipe.readable, pipe.writable.getWriter()
+            self.ready.set_result(None)
+        if self._writer is None:
+            if piece:
+                self._pieces.append(piece)
+        elif piece:
+            await self._writer.ready
+            await self._writer.write(to_js(piece))
 
     def response(self) -> Any:
         """The platform's Response."""
         body = self._stream
-        if self._status not in _NO_BODY and self._pieces:
+        if body is None and self._status not in _NO_BODY and self._pieces:
             body = to_js(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))
         return js.Response.new(body, status=self._status, headers=to_js(self._headers))

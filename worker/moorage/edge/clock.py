@@ -11,19 +11,23 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from workers import DurableObject
 
 from moorage.api.assembly import due_works
+from moorage.api.ringing import RingingDatabase
 from moorage.edge.arming import Alarm
+from moorage.edge.bell import BellStubs, Quiet
 from moorage.edge.convert import absent
 from moorage.edge.settings import TEST_CLOCK, text
-from moorage.edge.storage import database
+from moorage.edge.storage import blobs, database
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant
+from moorage.store.ports import Database
 from moorage.timers import clock
+from moorage.timers.bell import Ring
 from moorage.timers.clock import Drained
 
 NAME: Final = "clock"
@@ -45,6 +49,7 @@ class Clock(DurableObject):
         self._offset: int | None = None if self._has_offset else 0
         self._alarm = Alarm(_Stored(self._storage), _real_now)
         self._draining = asyncio.Lock()
+        self._rings: dict[str, Ring] = {}
 
     async def wake(self, due: int) -> int:
         """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
@@ -75,7 +80,7 @@ class Clock(DurableObject):
             self._offset = offset + milliseconds
             await self._storage.put(_OFFSET, self._offset)
             end = Instant(_real_now() + self._offset)
-            drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works()))
+            drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works(blobs(self.env))))
         await self._arm_after(drained)
         failed = drained is None or drained.interrupted is not None
         return json.dumps(
@@ -91,7 +96,7 @@ class Clock(DurableObject):
         async with self._draining:
             offset = await self._know_offset()
             now = Instant(_real_now() + offset)
-            drained = await self._guarded(lambda: clock.drain(self._database, now, due_works()))
+            drained = await self._guarded(lambda: clock.drain(self._database, now, due_works(blobs(self.env))))
         await self._arm_after(drained)
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
@@ -101,6 +106,8 @@ class Clock(DurableObject):
         except Exception:
             _log.exception("the clock could not drain")
             return None
+        finally:
+            await self._ring()
         for failure in drained.failed:
             error = failure.error
             told = error.code if isinstance(error, MoorageError) else type(error).__name__
@@ -122,8 +129,17 @@ class Clock(DurableObject):
                 self._offset = 0 if absent(stored) else int(stored)
         return self._offset
 
-    def _database(self) -> Any:
-        return database(self.env)
+    def _database(self) -> Database:
+        return RingingDatabase(database(self.env), self._note)
+
+    def _note(self, rings: Mapping[str, Ring]) -> None:
+        for kind, ring in rings.items():
+            self._rings[kind] = self._rings.get(kind, Ring()) + ring
+
+    async def _ring(self) -> None:
+        """Ring for what was fired, once for each kind."""
+        rings, self._rings = self._rings, {}
+        await BellStubs(self.env, Quiet(), lambda ringing: None).ring_now(rings)
 
 
 class _Stored:

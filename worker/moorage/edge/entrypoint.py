@@ -18,6 +18,7 @@ from moorage.api.app import PORTS, build_app
 from moorage.api.assembly import assemble
 from moorage.api.ports import Ports
 from moorage.edge import settings, storage
+from moorage.edge.bell import BellStubs, Quiet
 from moorage.edge.bridge import serve
 from moorage.edge.clock import NAME
 from moorage.edge.convert import message_of, raw
@@ -39,6 +40,7 @@ class Isolate:
         self.offset: int | None = None if variables.test_clock else 0
         self.asked_clock = False
         self._rings_at: Instant | None = None
+        self.quiet = Quiet()
         self.ports = assemble(
             database=lambda: storage.database(env),
             blobs=storage.blobs(env),
@@ -154,7 +156,8 @@ class Default(WorkerEntrypoint):
             if not isolate.rings_before(due):
                 self.ctx.waitUntil(clock.wake(due))
 
+        ports = replace(isolate.ports, wake=wake, bells=BellStubs(self.env, isolate.quiet, self.ctx.waitUntil))
         if not isolate.has_test_clock:
-            return replace(isolate.ports, wake=wake)
+            return ports
         await clock.know_offset()
-        return replace(isolate.ports, wake=wake, test_clock=clock)
+        return replace(ports, test_clock=clock)

@@ -1,5 +1,9 @@
-"""Appending to history: the only way in, always as part of the mutation's own transaction (clause history.append)."""
+"""Appending to history: the only way in, always as part of the mutation's own transaction (clause history.append).
 
+Every entry is also noted in the transaction's `told`, by which those who wait for what it tells are woken after the commit.
+"""
+
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +11,10 @@ from typing import Any
 from moorage.history import statements
 from moorage.kernel import canonical
 from moorage.store.chunks import json_arrays
-from moorage.store.transaction import Answer, Scalar, Transaction
+from moorage.store.transaction import Answer, Scalar, Told, Transaction
+
+_WITH_KINDS = "RETURNING kind"
+"""Only the database knows of which kind the rows of a selection are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,7 @@ class Event:
 
 def append(tx: Transaction, actor: str, event: Event) -> Answer:
     """Append one entry at the transaction's instant; the answer holds its `position`."""
+    _tell(tx, [event])
     return tx.run(
         statements.APPEND,
         subject=event.subject,
@@ -36,6 +44,7 @@ def append(tx: Transaction, actor: str, event: Event) -> Answer:
 
 def append_many(tx: Transaction, actor: str, events: Sequence[Event]) -> None:
     """Append entries in order at consecutive positions; each subject may occur once."""
+    _tell(tx, events)
     entries = (
         canonical.compact(
             {
@@ -61,5 +70,14 @@ def append_selected(
     rows for one than for many; a selection that gives more than one where one was meant breaks the transaction.
     """
     template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
-    sql = template.replace("{selection}", selection)
-    return tx.run(sql, type=type_, actor=actor, **parameters)
+    sql = template.replace("{selection}", selection) + _WITH_KINDS
+    appended = tx.run(sql, type=type_, actor=actor, **parameters)
+    tx.told.append(Told(type_, appended))
+    return appended
+
+
+def _tell(tx: Transaction, events: Sequence[Event]) -> None:
+    for type_ in {event.type for event in events}:
+        kinds = Counter(event.kind for event in events if event.type == type_ and event.kind is not None)
+        if kinds:
+            tx.told.append(Told(type_, kinds))

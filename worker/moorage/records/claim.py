@@ -14,6 +14,7 @@ from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, Recor
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
 from moorage.records import query, statements
+from moorage.records.holds import hold
 from moorage.records.model import Claim, ClaimRef, Record, RecordLease
 from moorage.records.patterns import Compiled, claim_candidates, compile
 from moorage.records.visibility import matching, visible
@@ -22,6 +23,10 @@ from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
 MAX_EPOCH: Final = 2**53 - 1
 """Epochs are integers that JSON carries exactly."""
+
+
+class NothingMatches(Exception):
+    """A claim that may be tried again found nothing, and left no trace. It never leaves the house."""
 
 
 async def claim(
@@ -35,11 +40,13 @@ async def claim(
     limit: int = 1,
     lease_seconds: float | None = None,
     key: Key | None = None,
+    or_nothing: bool = False,
 ) -> list[Claim]:
     """Take at most `limit` claimable records that match, oldest first within priority, each under a new epoch.
 
     Claims compete: one statement decides, so a record goes to one claimer and the others get none of it. `lease_seconds`
-    defaults to the kind's. An empty list means that nothing matched now. Raises KindUnknown, Forbidden, PatternInvalid,
+    defaults to the kind's. An empty list means that nothing matched now. With `or_nothing` that is not remembered under the
+    key: NothingMatches is raised instead, and the claim may be tried again. Raises KindUnknown, Forbidden, PatternInvalid,
     RequestInvalid for a bound.
     """
     ids.check_client_id(worker, "a worker's name")
@@ -51,13 +58,15 @@ async def claim(
         tx = Transaction(now)
         caller.guard(tx)
         guard_kinds(tx, [kind])
-        taken = _plan(tx, caller, compile(wanted), kind_name, worker, limit, after(now, seconds), key)
+        taken = _plan(tx, caller, compile(wanted), kind_name, worker, limit, after(now, seconds), key, or_nothing)
         try:
             await db.commit(tx)
         except KindChanged:
             continue
         except AlreadyDone:
             return await _claimed_before(db, key)
+        if or_nothing and not taken.rows:
+            raise NothingMatches
         return sorted((_claim(row) for row in taken.rows), key=lambda one: (-one.record.priority, one.record.seq))
     raise KindConflict("the kind is being redeclared; try again")
 
@@ -71,6 +80,7 @@ def _plan(
     limit: int,
     expires_at: Instant,
     key: Key | None,
+    or_nothing: bool,
 ) -> Answer:
     """Add the claim and its history to a transaction; the answer holds what was taken."""
     claim_id = ids.new("clm", tx.now)
@@ -85,6 +95,8 @@ def _plan(
         claim=claim_id,
         expires_at=expires_at,
     )
+    if or_nothing and key is not None:
+        tx.require(statements.TAKEN, NothingMatches(), claim=claim_id, expires_at=expires_at)
     append_selected(
         tx, caller.subject, "record.claimed", statements.CLAIMED, many=limit > 1, expires_at=expires_at, claim=claim_id
     )
@@ -135,6 +147,7 @@ def fence(tx: Transaction, caller: Caller, ref: ClaimRef, key: Key | None = None
     tx.require(statements.EXISTS, RecordUnknown(), record=ref.record)
     tx.require(statements.EPOCH_IS_MINE, LeaseFenced(), **where)
     tx.require(statements.LEASE_IS_CURRENT, LeaseExpired(), record=ref.record, epoch=epoch)
+    hold(tx, key, ref.record)
     return ClaimRef(ref.record, epoch)
 
 

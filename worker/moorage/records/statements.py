@@ -7,7 +7,7 @@ Every statement that changes a record names the state it expects, so that a stal
 # column is no column any more, some versions of SQLite would walk all of lineage for p.child without it.
 RECORD_COLUMNS = """
 r.id, r.seq, r.kind, r.body, r.metadata, r.state, r.available, r.created_at, r.created_by, r.body_sha256, r.priority,
-r.attempts, r.not_before, r.ended_at, r.failure,
+r.attempts, r.not_before, r.ended_at, r.failure, r.ready_until,
 (SELECT json_group_array(p.parent) FROM record_parents AS p WHERE p.child = +r.id) AS parents
 """
 
@@ -36,11 +36,13 @@ SELECT 1 WHERE NOT EXISTS (
 # entry at that place. `body` is bound apart when it is large.
 INSERT = """
 INSERT INTO records (seq, id, kind, body, body_sha256, metadata, priority, state, available, not_before, created_at,
-    created_by, attempts, epoch, held_until, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16)
+    created_by, attempts, epoch, held_until, ready_until, debounce_key, debounce_until,
+    s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16)
 SELECT (SELECT max(position) FROM history) - CAST(:count AS INTEGER) + 1 + (draft.value ->> 'place'),
     draft.value ->> 'id', draft.value ->> 'kind', coalesce(:body, draft.value ->> 'body'), draft.value ->> 'body_sha256',
     draft.value ->> 'metadata', draft.value ->> 'priority', 'ready', draft.value ->> 'available',
     draft.value ->> 'not_before', :now, :actor, 0, 0, CAST(:held_until AS INTEGER),
+    draft.value ->> 'ready_until', draft.value ->> 'debounce_key', draft.value ->> 'debounce_until',
     draft.value ->> '$.slots[0]', draft.value ->> '$.slots[1]', draft.value ->> '$.slots[2]',
     draft.value ->> '$.slots[3]', draft.value ->> '$.slots[4]', draft.value ->> '$.slots[5]',
     draft.value ->> '$.slots[6]', draft.value ->> '$.slots[7]', draft.value ->> '$.slots[8]',
@@ -150,7 +152,7 @@ RELEASE = """
 UPDATE records SET state = 'ready', available = 1, attempts = attempts - 1, owner = NULL, claimed_by = NULL, claim = NULL,
     expires_at = NULL
 WHERE id = :record AND epoch = :epoch AND state = 'claimed'
-RETURNING kind
+RETURNING kind, ready_until
 """
 
 # --- settle and fail ---
@@ -273,9 +275,10 @@ SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha25
 FROM records AS r WHERE r.id IN ({chosen})
 """
 
-# Makes dead letters ready again, with all their attempts before them.
+# Makes dead letters ready again, with all their attempts and a whole time to live before them.
 REQUEUE = f"""
-UPDATE records SET state = 'ready', available = 1, attempts = 0, not_before = NULL, ended_at = NULL, failure = NULL
+UPDATE records SET state = 'ready', available = 1, attempts = 0, not_before = NULL, ended_at = NULL, failure = NULL,
+    ready_until = (SELECT CAST(:now + k.ttl_seconds * 1000 AS INTEGER) FROM kinds AS k WHERE k.name = records.kind)
 WHERE id IN ({{chosen}})
 RETURNING {RETURNED_COLUMNS}
 """

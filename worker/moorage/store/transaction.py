@@ -63,6 +63,14 @@ class Statement:
     answer: Answer = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What history is told in a transaction: the type of its entries, and how many of each kind, or rows with their kinds."""
+
+    type: str
+    kinds: Mapping[str, int] | Answer
+
+
 class Batch:
     """Statements that go to the database in one round trip."""
 
@@ -103,6 +111,7 @@ class Transaction(Batch):
         self.now = now
         self.conflicts: list[Exception] = []
         self.refusals: dict[str, Exception] = {}
+        self.told: list[Told] = []
 
     def require(self, select: str, or_raise: Exception, **parameters: Scalar) -> None:
         """Abort the whole batch with `or_raise` unless `select` yields a row (clause store.conflict)."""

@@ -1,10 +1,9 @@
 """Claims: take records under a lease, and end or extend it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pydantic_core
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 from starlette.responses import Response
 
 from moorage.api import shapes
@@ -13,6 +12,7 @@ from moorage.api.fields import Epoch, JsonObject, RecordId, Sent, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.api.shapes import ClaimShown, LeaseShown, RecordShown, ResultSent
+from moorage.api.waiting import claim_or_wait
 from moorage.kernel.errors import (
     BodyInvalid,
     FailureTag,
@@ -27,6 +27,7 @@ from moorage.kernel.errors import (
     RequestInvalid,
     SettlementConflict,
 )
+from moorage.kernel.instants import Instant
 from moorage.kernel.limits import (
     CLAIM_BATCH,
     ID_CHARACTERS,
@@ -34,9 +35,11 @@ from moorage.kernel.limits import (
     RETRY_SECONDS,
     SETTLE_RESULTS,
     TEXT_CHARACTERS,
+    WAIT_SECONDS,
 )
 from moorage.records import claim, fail, settle
-from moorage.records.model import ClaimRef, Failure
+from moorage.records.model import Claim, ClaimRef, Failure
+from moorage.records.retention import next_look
 
 api = router("claims")
 
@@ -45,21 +48,16 @@ _FENCED = (RecordUnknown, LeaseFenced, LeaseExpired)
 LeaseSeconds = Annotated[float, Field(gt=0, le=int(LEASE_SECONDS))]
 
 
-def _no_waiting(value: Any) -> Any:
-    if value != 0 or isinstance(value, bool):
-        raise PydanticCustomError("unsupported", "must be 0: waiting for a match is not supported yet")
-    return value
-
-
 class ClaimSent(Sent):
-    """Which records to claim. `lease_seconds` is the kind's own unless given."""
+    """Which records to claim. `lease_seconds` is the kind's own unless given; `wait_seconds` is how long to wait for a first
+    match."""
 
     kind: str
     match: JsonObject = Field(default_factory=dict)
     worker: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
     limit: int = Field(default=1, ge=1, le=int(CLAIM_BATCH))
     lease_seconds: LeaseSeconds | None = None
-    wait_seconds: Annotated[int, BeforeValidator(_no_waiting), Field(ge=0, le=0)] = 0
+    wait_seconds: float = Field(default=0, ge=0, le=int(WAIT_SECONDS))
 
 
 class ClaimsShown(Shown):
@@ -146,19 +144,29 @@ async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
 
 @api.post("/claims", response_model=ClaimsShown, responses=fails(KindUnknown, PatternInvalid, IdempotencyConflict))
 async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
-    """Claim records of a kind that match. Each goes to one claimer only, under an epoch larger than any before."""
-    claims = await claim.claim(
-        request.db,
-        request.ports.kinds,
-        request.caller,
-        request.now,
-        sent.kind,
-        sent.match,
-        sent.worker,
-        sent.limit,
-        sent.lease_seconds,
-        request.key(),
-    )
+    """Claim records of a kind that match. Each goes to one claimer only, under an epoch larger than any before.
+
+    When nothing matches, a claim with `wait_seconds` answers as soon as something does, and with an empty list after that
+    time.
+    """
+    key = request.key()
+
+    async def attempt(now: Instant, or_nothing: bool) -> list[Claim]:
+        return await claim.claim(
+            request.db,
+            request.ports.kinds,
+            request.caller,
+            now,
+            sent.kind,
+            sent.match,
+            sent.worker,
+            sent.limit,
+            sent.lease_seconds,
+            key,
+            or_nothing=or_nothing,
+        )
+
+    claims = await claim_or_wait(request, sent.kind, sent.match, sent.wait_seconds, attempt)
     request.wake(min((one.lease.expires_at for one in claims), default=None))
     return Answer({"claims": [shapes.claim(one) for one in claims]})
 
@@ -195,6 +203,7 @@ async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) 
     ref = await _ref(request, record, sent)
     done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts)
     request.wake(shapes.earliest_wait(done.results))
+    request.wake(next_look(request.ports.kinds, done.record))
     results = [shapes.record(one) for one in done.results]
     return Answer({"receipt": done.receipt, "record": shapes.record(done.record), "results": results})
 
@@ -213,4 +222,5 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
         request.key(),
     )
     request.wake(failed.not_before)
+    request.wake(next_look(request.ports.kinds, failed))
     return Answer({"record": shapes.record(failed)})

@@ -58,7 +58,7 @@ async def history_page(request: ApiRequest, asked: PageRequest, subject: str | N
     filters = ["history", subject, after]
     start = asked.after(filters, int) or [after]
     found = await entries(request.db, start[0], asked.limit + 1, subject)
-    shown = asked.page(found, filters, lambda entry: [entry.position], _shown)
+    shown = asked.page(found, filters, lambda entry: [entry.position], shown_entry)
     return Answer({"items": shown.items, "next_cursor": shown.next_cursor})
 
 
@@ -73,7 +73,8 @@ async def _demand_readable(request: ApiRequest, subject: str | None) -> None:
         raise Forbidden("the credential does not grant reading this subject's history") from None
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def shown_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as `EntryShown` says."""
     return {
         "position": entry.position,
         "subject": entry.subject,

@@ -1,0 +1,79 @@
+"""A Database that rings after every commit, for whatever the commit told history (clause records.claim-wait).
+
+So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from moorage.kernel.errors import StorageBindingUnavailable
+from moorage.store.ports import Database
+from moorage.store.transaction import Answer, Reading, Told, Transaction
+from moorage.timers.bell import Ring
+
+RINGS: Final = 50
+"""Kinds for which one commit rings. Who waits for further ones finds them by looking again."""
+
+_READY: Final = frozenset(
+    {
+        "record.published",
+        "record.released",
+        "record.failed",
+        "record.lease_expired",
+        "record.due",
+        "record.requeued",
+    }
+)
+"""Entries after which a record may be claimable: may, since it may also be delayed or dead."""
+
+_BESIDE: Final = frozenset({"record.renewed", "record.claimed"})
+"""Entries after which no claim has more room than before."""
+
+
+class RingingDatabase:
+    """Passes everything on to `behind`, and rings once for each kind that a commit changed."""
+
+    def __init__(self, behind: Database, ring: Callable[[Mapping[str, Ring]], None]) -> None:
+        self._behind = behind
+        self._ring = ring
+        self.cost = behind.cost
+
+    async def read(self, reading: Reading) -> None:
+        await self._behind.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        try:
+            await self._behind.commit(transaction)
+        except StorageBindingUnavailable:
+            # It may have been applied all the same.
+            self._tell(transaction, answered=False)
+            raise
+        self._tell(transaction, answered=True)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._behind.initialize(statements)
+
+    def _tell(self, transaction: Transaction, answered: bool) -> None:
+        rings: dict[str, Ring] = {}
+        for told in transaction.told:
+            for kind, number in _kinds(told, answered).items():
+                rings[kind] = rings.get(kind, Ring()) + _ring(told.type, number)
+        if rings:
+            self._ring(dict(list(rings.items())[:RINGS]))
+
+
+def _kinds(told: Told, answered: bool) -> Mapping[str, int]:
+    if not isinstance(told.kinds, Answer):
+        return told.kinds
+    counted: dict[str, int] = {}
+    for row in told.kinds.rows if answered else ():
+        kind = row["kind"]
+        if kind is not None:
+            counted[kind] = counted.get(kind, 0) + 1
+    return counted
+
+
+def _ring(type_: str, number: int) -> Ring:
+    if type_ in _READY:
+        return Ring(ready=number)
+    return Ring() if type_ in _BESIDE else Ring(freed=number)
