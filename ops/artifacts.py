@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from moorage.client import Moorage, Record
+from moorage.client import Moorage
+from moorage.client.models import Artifact
 from ops import remote
 from ops.failure import CommandFailed
 
@@ -31,7 +32,7 @@ def upload(
     """
     type_name = media_type or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
 
-    async def send(moorage: Moorage) -> Record:
+    async def send(moorage: Moorage) -> Artifact:
         with remote.progress(file.name, file.stat().st_size, "bytes") as advance:
             return await moorage.artifacts.upload(file, type_name, progress=advance)
 
@@ -101,9 +102,9 @@ def shred(
     _show(remote.call(url, token, lambda moorage: moorage.artifacts.shred(artifact, reason)), as_json)
 
 
-def _show(record: Record, as_json: bool) -> None:
+def _show(artifact: Artifact, as_json: bool) -> None:
     if as_json:
-        remote.print_json(record.wire())
+        remote.print_json(artifact.wire())
         return
-    facts = record.wire()
-    remote.print_facts({"id": record.id, **record.body, "state": record.state, "created_at": facts["created_at"]})
+    facts = {"id": artifact.id, **artifact.body, "created_at": artifact.wire()["created_at"]}
+    remote.print_facts({**facts, "shredded": artifact.shredded})

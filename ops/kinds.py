@@ -94,6 +94,36 @@ def show(
     _show(remote.call(url, token, lambda moorage: moorage.kinds.get(kind)), as_json)
 
 
+@app.command()
+def retention(
+    kind: KindName,
+    retention_seconds: Annotated[
+        int | None, typer.Option(min=1, help="Suppose that the kind kept its ended records so long.")
+    ] = None,
+    limit: remote.Limit = 20,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Show which ended records of a kind are old enough to be removed now; removes nothing.
+
+    Example: moorage kinds retention document --retention-seconds 86400
+    """
+    found = remote.call(
+        url, token, lambda moorage: moorage.kinds.retention(kind, retention_seconds=retention_seconds, limit=limit)
+    )
+    if as_json:
+        remote.print_json(found.wire())
+        return
+    facts = found.wire()
+    remote.print_facts({name: facts.get(name) for name in ("kind", "retention_seconds", "candidates", "held")})
+    if found.oldest:
+        print()
+        remote.print_table(
+            ("record", "state", "ended"), [(one.id, one.state, one.wire()["ended_at"]) for one in found.oldest]
+        )
+
+
 def _paths(kind: Kind) -> str:
     return " ".join(f"{name}:{type_name}" for name, type_name in kind.paths.items())
 

@@ -223,11 +223,27 @@ def dry_run(
     sent = remote.json_object(body, "BODY")
     found = remote.call(url, token, lambda moorage: moorage.records.dry_run(kind, sent))
     if as_json:
-        for one in found:
-            remote.print_json(one.wire())
+        remote.print_json(found.wire())
         return
-    rows = [(one.worker, one.subject, one.wire()["expires_at"]) for one in found]
+    rows = [(one.worker, one.subject, one.wire()["expires_at"]) for one in found.matches]
     remote.print_table(("worker", "subject", "until"), rows)
+    if found.truncated:
+        print("the kind has more interests than were looked at", file=sys.stderr)
+
+
+@app.command()
+def cancel(
+    record: RecordId,
+    reason: Annotated[str, typer.Option(help="Why; history keeps it.")],
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """End a record that has not ended yet as dead; whoever holds it is fenced.
+
+    Example: moorage records cancel rec_01kb1y0z3w5q9v8d7c6b5a4m3n --reason 'sent by mistake'
+    """
+    _show(remote.call(url, token, lambda moorage: moorage.records.cancel(record, reason)), as_json)
 
 
 def print_records(records: Iterable[Record], as_json: bool) -> None:

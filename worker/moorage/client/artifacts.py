@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from moorage.client.keys import fresh_key
-from moorage.client.models import Record
+from moorage.client.models import Artifact
 from moorage.client.paging import segment
 from moorage.client.problems import ClientFailure, Unanswered
 from moorage.client.wire import Wire
@@ -29,37 +29,47 @@ class Artifacts:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
-    async def upload(self, source: bytes | Path, media_type: str, *, progress: Progress | None = None) -> Record:
+    async def upload(
+        self,
+        source: bytes | Path,
+        media_type: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the parameter's name
+        attach_within_seconds: float | None = None,
+        progress: Progress | None = None,
+    ) -> Artifact:
         """Store bytes, or a file read piece by piece, and answer its record; `body` tells digest, media type and size.
+
+        With `attach_within_seconds` it is shredded unless a record has named it as a parent by then.
 
         A file is read twice: first for its digest, which the other side then checks what arrives against. Raises OSError
         for a file that cannot be read.
         """
         digest, size = _digest_of(source)
-        path, key = "/artifacts", fresh_key()
+        path = "/artifacts"
+        query = {"id": id, "attach_within_seconds": attach_within_seconds}
         headers = {
             "Content-Type": media_type,
             "Content-Length": str(size),
             "Content-Digest": f"sha-256=:{base64.b64encode(digest).decode()}:",
-            "Idempotency-Key": key,
+            "Idempotency-Key": fresh_key(),
         }
 
         def make() -> httpx.Request:
-            return self._wire.request("POST", path, headers=headers, content=_pieces(source, progress))
+            return self._wire.request("POST", path, query=query, headers=headers, content=_pieces(source, progress))
 
-        return Record.model_validate((await self._wire.send(make, True, path)).json())
+        return Artifact.model_validate((await self._wire.send(make, True, path)).json())
 
-    async def get(self, artifact: str) -> Record:
+    async def get(self, artifact: str) -> Artifact:
         """The artifact's record."""
-        return Record.model_validate(await self._wire.call("GET", f"/records/{segment(artifact)}"))
+        return Artifact.model_validate(await self._wire.call("GET", f"/artifacts/{segment(artifact)}"))
 
     async def chunks(self, artifact: str) -> AsyncGenerator[bytes, None]:
         """The artifact's bytes, piece by piece; a broken connection is opened again where it broke.
 
         Raises DigestMismatch, after the last piece, when they are not the artifact's: use nothing before the end.
         """
-        record = await self.get(artifact)
-        expected = str(record.body["digest"]).removeprefix("sha256:").removeprefix("sha-256:")
+        expected = (await self.get(artifact)).body["digest"]
         found, had, failures = hashlib.sha256(), 0, 0
         while True:
             try:
@@ -99,10 +109,10 @@ class Artifacts:
             unfinished.unlink(missing_ok=True)
         return size
 
-    async def shred(self, artifact: str, reason: str) -> Record:
+    async def shred(self, artifact: str, reason: str) -> Artifact:
         """Destroy the bytes for good; the record, its digest and its history stay."""
         path = f"/artifacts/{segment(artifact)}/shred"
-        return Record.model_validate(await self._wire.call("POST", path, {"reason": reason}, key=fresh_key()))
+        return Artifact.model_validate(await self._wire.call("POST", path, {"reason": reason}, key=fresh_key()))
 
     async def _from(self, artifact: str, start: int) -> AsyncGenerator[bytes, None]:
         path = f"/artifacts/{segment(artifact)}/content"

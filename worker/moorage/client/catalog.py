@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.client.keys import fresh_key
-from moorage.client.models import Credential, Interest, Kind, NewCredential, Page, rfc3339
+from moorage.client.models import Credential, Interest, Kind, NewCredential, Page, Retention, rfc3339
 from moorage.client.paging import every, page_of, segment
 from moorage.client.wire import Wire
 from moorage.kernel.limits import PAGE_ITEMS
@@ -32,6 +32,11 @@ class Kinds:
     def iterate(self) -> AsyncGenerator[Kind, None]:
         """Every such kind."""
         return every(lambda cursor: self.page(limit=int(PAGE_ITEMS), cursor=cursor))
+
+    async def retention(self, kind: str, *, retention_seconds: int | None = None, limit: int | None = None) -> Retention:
+        """What the kind's retention would remove now, or would if the kind kept its records for `retention_seconds`."""
+        query = {"retention_seconds": retention_seconds, "limit": limit}
+        return Retention.model_validate(await self._wire.call("GET", f"/kinds/{segment(kind)}/retention", query=query))
 
 
 class Credentials:
@@ -83,6 +88,7 @@ class Interests:
         """Take the interest back."""
         await self._wire.call("DELETE", f"/interests/{segment(worker)}")
 
-    async def page(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Interest]:
-        """A page of the live interests."""
-        return page_of(Interest, await self._wire.call("GET", "/interests", query={"limit": limit, "cursor": cursor}))
+    async def page(self, kind: str | None = None, *, limit: int | None = None, cursor: str | None = None) -> Page[Interest]:
+        """A page of the live interests, by worker."""
+        query = {"kind": kind, "limit": limit, "cursor": cursor}
+        return page_of(Interest, await self._wire.call("GET", "/interests", query=query))

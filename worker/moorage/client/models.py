@@ -65,6 +65,13 @@ class Record(Answered):
     failure: Failure | None = None
 
 
+class Artifact(Record):
+    """An artifact's record: its body holds `digest` (SHA-256 in hex), `media_type` and `size` in bytes. `shredded` tells
+    that the bytes were removed for good."""
+
+    shredded: bool = False
+
+
 class Lease(Answered):
     """A lease: `epoch` proves it, `attempt` counts how often the record was handed out."""
 
@@ -156,21 +163,46 @@ class Entry(Answered):
     content_sha256: str | None = None
 
 
-class Change(Answered):
-    """What a watch delivers: a committed entry of history, with the record that it is about where there is one."""
+class Change(Entry):
+    """What a watch delivers: an entry of history, and the record to which it happened, as it was when the entry was read;
+    None when the record is gone."""
 
-    position: int
-    type: str
     record: Record | None = None
 
 
-class Match(Answered):
+class Reach(Answered):
     """An interest that would receive a proposed record."""
 
     interest: str
     worker: str
     subject: str
     expires_at: Moment
+
+
+class DryRun(Answered):
+    """The live interests that a record would match; `truncated` when there are more than were looked at."""
+
+    matches: list[Reach]
+    truncated: bool = False
+
+
+class Candidate(Answered):
+    """A record that is old enough to be removed."""
+
+    id: str
+    state: str
+    ended_at: Moment
+
+
+class Retention(Answered):
+    """What a kind's retention would look at now: how many records are old enough, how many of them are held back, and the
+    oldest."""
+
+    kind: str
+    retention_seconds: int | None
+    candidates: int
+    held: int
+    oldest: list[Candidate]
 
 
 class Interest(Answered):

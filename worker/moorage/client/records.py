@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from moorage.client.drafts import Draft
 from moorage.client.keys import fresh_key
-from moorage.client.models import Entry, Lineage, Match, Page, Record, State
+from moorage.client.models import DryRun, Entry, Lineage, Page, Record, State
 from moorage.client.paging import every, page_of, segment
 from moorage.client.wire import Wire
 from moorage.kernel.limits import PAGE_DEFAULT, PAGE_ITEMS
@@ -94,7 +94,12 @@ class Records:
         query = {"limit": limit, "cursor": cursor}
         return page_of(Entry, await self._wire.call("GET", f"/records/{segment(record)}/history", query=query))
 
-    async def dry_run(self, kind: str, body: Mapping[str, Any]) -> list[Match]:
+    async def dry_run(self, kind: str, body: Mapping[str, Any]) -> DryRun:
         """The live interests that would receive such a record. Writes nothing."""
-        answer = await self._wire.call("POST", "/records/dry-run", {"kind": kind, "body": dict(body)}, repeatable=True)
-        return [Match.model_validate(one) for one in answer["matches"]]
+        sent = {"kind": kind, "body": dict(body)}
+        return DryRun.model_validate(await self._wire.call("POST", "/records/dry-run", sent, repeatable=True))
+
+    async def cancel(self, record: str, reason: str) -> Record:
+        """End a record that has not ended yet as dead. Whoever holds it is fenced."""
+        path = f"/records/{segment(record)}/cancel"
+        return Record.model_validate(await self._wire.call("POST", path, {"reason": reason}, key=fresh_key()))

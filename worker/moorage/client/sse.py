@@ -15,14 +15,20 @@ class Event:
 
 @dataclass
 class Parser:
-    """Lines to events, by the rules of the HTML standard. `retry_seconds` is what the stream asks for before a reconnect."""
+    """Lines to events, by the rules of the HTML standard.
+
+    `id` is where to resume: the last that a whole event told, also one without data. `retry_seconds` is what the stream asks
+    for before a reconnect.
+    """
 
     id: str | None = None
     retry_seconds: float | None = None
+    _told: str | None = None
 
     async def events(self, lines: AsyncIterator[str]) -> AsyncIterator[Event]:
         """The events of a stream; one that the stream breaks off in is not there."""
         name, data = "", list[str]()
+        self._told = self.id
         async for line in lines:
             if line:
                 field, _, value = line.partition(":")
@@ -34,12 +40,14 @@ class Parser:
                 else:
                     self._note(field, value)
                 continue
+            # Only now: an event that the stream breaks off in has to come again.
+            self.id = self._told
             if data:
                 yield Event(self.id, name or "message", "\n".join(data))
             name, data = "", []
 
     def _note(self, field: str, value: str) -> None:
         if field == "id" and "\0" not in value:
-            self.id = value
+            self._told = value
         elif field == "retry" and value.isascii() and value.isdigit():
             self.retry_seconds = int(value) / 1000

@@ -20,14 +20,17 @@ SILENCE_SECONDS = 60.0
 async def watch(
     wire: Wire, kind: str, match: Mapping[str, Any] | None = None, *, after: int | None = None
 ) -> AsyncGenerator[Change, None]:
-    """Every committed change of a kind's records that match, in the order of history, each once.
+    """What happens to a kind's records that match, in the order of the commits, each once.
 
-    It begins past the position `after`, or with what happens from now on. A broken connection is opened again and goes on
-    after the last position that was delivered; that needs a first one to be exact, so pass `after` where not even what
-    happens before the first change may be missed. Raises Problem when the watch is refused, and Unanswered when the
-    deployment cannot be reached for as long as the wire is patient.
+    It begins past the position `after`, 0 being the start of history, or with what happens from now on. A broken connection
+    is opened again and goes on where it broke. Raises Problem when the watch is refused or ended for good, and Unanswered
+    when the deployment cannot be reached for as long as the wire is patient.
     """
-    query = {"kind": kind, "match": canonical.compact(dict(match)) if match else None, "after": after}
+    query = {
+        "kind": kind,
+        "match": canonical.compact(dict(match)) if match else None,
+        "after": "now" if after is None else after,
+    }
     parser = Parser()
     failures = 0
     while True:
@@ -60,7 +63,6 @@ async def _stream(wire: Wire, query: Mapping[str, Any], parser: Parser) -> Async
             raise Problem(answer.status_code, {"detail": "the answer is no event stream"})
         async for event in parser.events(answer.aiter_lines()):
             found = json.loads(event.data)
-            if event.name == "problem" or "code" in found:
+            if event.name == "problem":
                 raise Problem(found.get("status", 503), found, retry_after=found.get("retry_after"))
-            position = {} if event.id is None else {"position": int(event.id)}
-            yield Change.model_validate({"type": event.name, **found, **position})
+            yield Change.model_validate(found)

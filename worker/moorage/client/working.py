@@ -105,8 +105,11 @@ class Worker:
                 trouble = min(2 * trouble, _LONGEST_TROUBLE)
                 continue
             trouble = _FIRST_TROUBLE
+            # Counted from before the request, a lease ends here no later than there, whatever the clocks say. One that
+            # waited may have claimed long after that; then the first renewal tells.
+            claimed = self._timing.now() if self._taking.wait_seconds else began
             for claim in claims:
-                self._hold(claim, began)
+                self._hold(claim, claimed)
             if claims or self._timing.now() - began >= self._taking.wait_seconds / 2 > 0:
                 idle = _FIRST_IDLE
                 continue
@@ -131,10 +134,9 @@ class Worker:
             return []
         return claims
 
-    def _hold(self, claim: Claim, began: float) -> None:
+    def _hold(self, claim: Claim, claimed: float) -> None:
         self._report(Report("claimed", claim))
-        # Counted from before the request, a lease ends here no later than there, whatever the clocks say.
-        task = asyncio.create_task(self._work_on(claim, began + self.job.lease_seconds))
+        task = asyncio.create_task(self._work_on(claim, claimed + self.job.lease_seconds))
         self._holds.add(task)
         task.add_done_callback(self._ended)
 
