@@ -41,13 +41,28 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """A token bucket: `burst` at once, `per_second` on the long run."""
+
+    per_second: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """The verified subject of a request. `credential` is None for the root credential, which may do everything."""
+    """The verified subject of a request. `credential` is None for the root credential, which may do everything.
+
+    A `public` one is known to whoever looks at a web page that holds it: it publishes, from `origins` if there are any,
+    at `rate` if there is one, and learns nothing.
+    """
 
     subject: str
     grants: tuple[Grant, ...] = ()
     credential: str | None = None
     bearer: bytes = field(default=b"", repr=False, compare=False)
+    public: bool = False
+    origins: tuple[str, ...] = ()
+    rate: Rate | None = None
 
     @property
     def is_root(self) -> bool:

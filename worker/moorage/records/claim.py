@@ -1,22 +1,25 @@
 """Claiming records under a fenced lease, renewing and releasing it (clauses records.claim, leases.*)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.catalog.access import Caller
-from moorage.catalog.kinds import Kinds
+from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
 from moorage.history.append import append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
-from moorage.kernel import ids
-from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid
+from moorage.kernel import canonical, ids
+from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid, SessionUnknown
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
 from moorage.records import query, statements
+from moorage.records.bounds import BoundClaim, bind_claim
 from moorage.records.holds import hold
 from moorage.records.model import Claim, ClaimRef, Record, RecordLease
-from moorage.records.patterns import Compiled, claim_candidates, compile
+from moorage.records.patterns import Compiled, compile
+from moorage.records.sessions import AlreadyClaimed, Turn, begin, complete, recall
 from moorage.records.visibility import matching, visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
@@ -26,7 +29,37 @@ MAX_EPOCH: Final = 2**53 - 1
 
 
 class NothingMatches(Exception):
-    """A claim that may be tried again found nothing, and left no trace. It never leaves the house."""
+    """A claim that may be tried again found nothing, and left no trace. It never leaves the house.
+
+    `retry_after` are seconds, where the kind's rate is what leaves nothing to claim before.
+    """
+
+    def __init__(self, retry_after: float | None = None) -> None:
+        super().__init__()
+        self.retry_after = retry_after
+
+
+class Claims(list[Claim]):
+    """What a claim took, oldest first within priority.
+
+    `retry_after` are seconds until there is something to claim again, where the kind's rate is what left nothing.
+    """
+
+    def __init__(self, claims: Iterable[Claim] = (), retry_after: float | None = None) -> None:
+        super().__init__(claims)
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How much is claimed, by which worker, and how the claim is remembered."""
+
+    worker: str
+    limit: int
+    expires_at: Instant
+    key: Key | None
+    turn: Turn | None
+    or_nothing: bool
 
 
 async def claim(
@@ -41,66 +74,69 @@ async def claim(
     lease_seconds: float | None = None,
     key: Key | None = None,
     or_nothing: bool = False,
-) -> list[Claim]:
+    turn: Turn | None = None,
+) -> Claims:
     """Take at most `limit` claimable records that match, oldest first within priority, each under a new epoch.
 
     Claims compete: one statement decides, so a record goes to one claimer and the others get none of it. `lease_seconds`
     defaults to the kind's. An empty list means that nothing matched now. With `or_nothing` that is not remembered under the
-    key: NothingMatches is raised instead, and the claim may be tried again. Raises KindUnknown, Forbidden, PatternInvalid,
-    RequestInvalid for a bound.
+    key or as the turn: NothingMatches is raised instead, and the claim may be tried again. A turn that was taken before
+    answers what that claim still holds. The kind's concurrency and rate leave records out. Raises KindUnknown, Forbidden,
+    PatternInvalid, RequestInvalid for a bound, and for a turn what `sessions.begin` and `sessions.recall` raise.
     """
     ids.check_client_id(worker, "a worker's name")
     if not 1 <= limit <= CLAIM_BATCH:
         raise RequestInvalid(f"a claim takes 1 to {CLAIM_BATCH} records")
+    if key is not None and turn is not None:
+        raise RequestInvalid("a claim with a sequence takes no Idempotency-Key: the sequence is its key")
     for attempt in range(REPLANS):
         kind, wanted = await matching(db, kinds, caller, now, kind_name, "claim", match, fresh=attempt > 0, guarded=True)
         seconds = checked_seconds(kind.lease_seconds if lease_seconds is None else lease_seconds)
         tx = Transaction(now)
         caller.guard(tx)
         guard_kinds(tx, [kind])
-        taken = _plan(tx, caller, compile(wanted), kind_name, worker, limit, after(now, seconds), key, or_nothing)
+        wish = Wish(worker, limit, after(now, seconds), key, turn, or_nothing)
+        bound, taken = _plan(tx, caller, kind, compile(wanted), wish)
         try:
             await db.commit(tx)
         except KindChanged:
             continue
         except AlreadyDone:
             return await _claimed_before(db, key)
-        if or_nothing and not taken.rows:
-            raise NothingMatches
-        return sorted((_claim(row) for row in taken.rows), key=lambda one: (-one.record.priority, one.record.seq))
+        except AlreadyClaimed:
+            return await _taken_before(db, turn)
+        if taken.rows:
+            return _in_order(taken.rows)
+        if or_nothing:
+            raise NothingMatches(bound.retry_after())
+        return Claims(retry_after=bound.retry_after())
     raise KindConflict("the kind is being redeclared; try again")
 
 
-def _plan(
-    tx: Transaction,
-    caller: Caller,
-    compiled: Compiled,
-    kind: str,
-    worker: str,
-    limit: int,
-    expires_at: Instant,
-    key: Key | None,
-    or_nothing: bool,
-) -> Answer:
+def _plan(tx: Transaction, caller: Caller, kind: Kind, compiled: Compiled, wish: Wish) -> tuple[BoundClaim, Answer]:
     """Add the claim and its history to a transaction; the answer holds what was taken."""
     claim_id = ids.new("clm", tx.now)
-    keys.remember(tx, key, {"claim": claim_id})
+    made: dict[str, Scalar] = {"claim": claim_id, "expires_at": wish.expires_at}
+    keys.remember(tx, wish.key, {"claim": claim_id})
+    if wish.turn is not None:
+        begin(tx, caller, wish.turn)
+    bound = bind_claim(tx, kind, compiled)
     taken = tx.run(
-        statements.CLAIM.replace("{candidates}", claim_candidates(compiled)),
-        **compiled.parameters,
-        kind=kind,
-        limit=limit,
-        worker=worker,
+        bound.sql,
+        **bound.parameters,
+        kind=kind.name,
+        limit=wish.limit,
+        worker=wish.worker,
         actor=caller.subject,
-        claim=claim_id,
-        expires_at=expires_at,
+        **made,
     )
-    if or_nothing and key is not None:
-        tx.require(statements.TAKEN, NothingMatches(), claim=claim_id, expires_at=expires_at)
-    append_selected(
-        tx, caller.subject, "record.claimed", statements.CLAIMED, many=limit > 1, expires_at=expires_at, claim=claim_id
-    )
-    return taken
+    if wish.or_nothing and (wish.key is not None or wish.turn is not None):
+        tx.require(statements.TAKEN, NothingMatches(), **made)
+    bound.spend(tx, claim_id, wish.expires_at)
+    if wish.turn is not None:
+        complete(tx, wish.turn, claim_id, wish.expires_at)
+    append_selected(tx, caller.subject, "record.claimed", statements.CLAIMED, many=wish.limit > 1, **made)
+    return bound, taken
 
 
 async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease_seconds: float | None) -> RecordLease:
@@ -191,12 +227,27 @@ async def done_before(db: Database, key: Key | None) -> Record:
     return found[0]
 
 
-async def _claimed_before(db: Database, key: Key | None) -> list[Claim]:
+async def _claimed_before(db: Database, key: Key | None) -> Claims:
     reference = await keys.recall(db, key)
     reading = Reading()
     rows = reading.ask(statements.OF_CLAIM, claim=reference["claim"])
     await db.read(reading)
-    return [_claim(row) for row in rows.rows]
+    return Claims(_claim(row) for row in rows.rows)
+
+
+async def _taken_before(db: Database, turn: Turn | None) -> Claims:
+    """What the turn's claim still holds, under its leases as they are now."""
+    if turn is None:
+        raise SessionUnknown()
+    claim_id, taken = await recall(db, turn)
+    reading = Reading()
+    rows = reading.ask(statements.STILL_CLAIMED, claim=claim_id, ids=canonical.compact(taken))
+    await db.read(reading)
+    return _in_order(rows.rows)
+
+
+def _in_order(rows: Iterable[Row]) -> Claims:
+    return Claims(sorted((_claim(row) for row in rows), key=lambda one: (-one.record.priority, one.record.seq)))
 
 
 def _claim(row: Row) -> Claim:

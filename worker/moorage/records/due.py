@@ -1,14 +1,25 @@
-"""What the clock does for records: leases that run out, and records whose not_before comes (clause records.recover)."""
+"""What the clock does for records: leases that run out, records whose not_before comes, and records that nobody claimed
+within their kind's time to live (clause records.recover)."""
 
 from moorage.history.append import append_selected
+from moorage.kernel import canonical
+from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
-from moorage.records import statements
+from moorage.records import bound_statements, statements
 from moorage.records.fail import plan_expiry
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
 
 CLOCK = "moorage:clock"
 """The actor of what the clock does."""
+
+_STALE = canonical.dumps(
+    {
+        "tag": FailureTag.TIMED_OUT.value,
+        "code": "TimeToLiveOver",
+        "message": "Nobody claimed the record within its kind's time to live.",
+    }
+)
 
 
 class RecordLeases:
@@ -22,6 +33,22 @@ class RecordLeases:
         """Expire one record's lease if it still runs out by `now`; a record settled or renewed meanwhile is left alone."""
         tx = Transaction(now)
         ended = plan_expiry(tx, CLOCK, item)
+        await db.commit(tx)
+        return len(ended.rows)
+
+
+class StaleRecords:
+    """A ready record that nobody claimed within its kind's time to live becomes a dead letter."""
+
+    name = "record_stale"
+    earliest = bound_statements.EARLIEST_STALE
+    page = bound_statements.STALE
+
+    async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """Make one record a dead letter if its time to live has ended by `now`; a claimed one is left alone."""
+        tx = Transaction(now)
+        append_selected(tx, CLOCK, "record.dead_lettered", bound_statements.BECOMING_STALE, record=item, failure=_STALE)
+        ended = tx.run(bound_statements.END_STALE, record=item, failure=_STALE)
         await db.commit(tx)
         return len(ended.rows)
 

@@ -16,6 +16,16 @@ _LONG_INTEGER = re.compile(r"[0-9]{16}")
 
 
 @dataclass(frozen=True, slots=True)
+class Debounce:
+    """Wait `seconds` for a later record with the same key, which takes this one's place, but never longer than
+    `max_seconds` from the first."""
+
+    key: str
+    seconds: float
+    max_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """A record that a client proposes. `id` and `not_before` are the client's wish; everything else about the record's
     identity is the runtime's (clause records.publish)."""
@@ -27,12 +37,14 @@ class Draft:
     priority: int = 0
     not_before: Instant | None = None
     id: str | None = None
+    debounce: Debounce | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """A stored record. `seq` is the history position of its publication; `body_sha256` covers the body's canonical JSON;
-    `failure` is the last attempt's, if it failed; `ended_at` is when it was consumed or dead-lettered."""
+    `failure` is the last attempt's, if it failed; `ended_at` is when it was consumed or dead-lettered; `ready_until` is
+    when a ready record becomes a dead letter, where its kind has a time to live."""
 
     id: str
     seq: int
@@ -49,6 +61,7 @@ class Record:
     not_before: Instant | None
     ended_at: Instant | None
     failure: dict[str, Any] | None
+    ready_until: Instant | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Record":
@@ -69,6 +82,7 @@ class Record:
             not_before=row["not_before"] if row["state"] == "ready" and not row["available"] else None,
             ended_at=row["ended_at"],
             failure=json.loads(row["failure"]) if row["failure"] else None,
+            ready_until=row["ready_until"] if row["state"] == "ready" else None,
         )
 
 

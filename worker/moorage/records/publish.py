@@ -1,10 +1,11 @@
 """Publishing records (clauses records.publish, records.idempotent, records.lineage, records.undeclared)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.catalog.access import Caller
+from moorage.catalog.builtin import check_publisher
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.paths import slots
 from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
@@ -34,7 +35,7 @@ from moorage.kernel.limits import (
     RECORD_PARENTS,
     RECORD_PRIORITY,
 )
-from moorage.records import query, statements
+from moorage.records import bounds, query, statements
 from moorage.records.model import Draft, Record
 from moorage.records.patterns import evaluate
 from moorage.records.visibility import narrowed, visible_kind
@@ -46,7 +47,7 @@ _APART_BYTES: Final = 200_000
 """A row with more than this is stored by a statement of its own, its body in a parameter of its own."""
 
 
-_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ kind: sender: destination: scope: interest:".split())
+_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ upl_ kind: sender: destination: scope: interest:".split())
 """How the ids of the runtime begin, and the names under which history keeps what is no record."""
 
 
@@ -66,6 +67,8 @@ class Planned:
     parents: tuple[str, ...]
     available: bool
     slots: list[str | int | float | None]
+    ready_until: Instant | None
+    debounce_until: Instant | None
 
     def size(self) -> int:
         """Bytes that count towards PUBLISH_BATCH_BYTES."""
@@ -84,6 +87,9 @@ class Planned:
             "available": int(self.available),
             "not_before": self.draft.not_before,
             "slots": self.slots,
+            "ready_until": self.ready_until,
+            "debounce_key": None if self.draft.debounce is None else self.draft.debounce.key,
+            "debounce_until": self.debounce_until,
         }
 
     def event(self) -> Event:
@@ -111,6 +117,7 @@ class Planned:
             not_before=None if self.available else self.draft.not_before,
             ended_at=None,
             failure=None,
+            ready_until=self.ready_until,
         )
 
 
@@ -132,7 +139,7 @@ async def publish(
     `also` adds what an operation of the product's own needs to the transaction; without it built-in kinds are refused.
 
     Raises KindUnknown, Forbidden (no grant, or a body outside the grant's pattern), BodyInvalid with pointers,
-    PayloadTooLarge, ParentUnknown, RecordExists for a client's id that was ever used, IdempotencyConflict. The same key
+    PayloadTooLarge, KindFull past the kind's depth limit, RateLimited, ParentUnknown, RecordExists for a client's id that was ever used, IdempotencyConflict. The same key
     with the same content answers the records of the first time, as they are now.
     """
     if not 1 <= len(drafts) <= PUBLISH_BATCH:
@@ -147,7 +154,9 @@ async def publish(
         await _require_parents(db, kinds, caller, now, tx, drafts)
         if also is not None:
             also(tx, planned)
+        bounds.draw(tx, caller, len(planned))
         inserted = insert(tx, caller.subject, planned, keys.bound_until(tx, key))
+        bounds.require_depth(tx, planned.kinds)
         try:
             await db.commit(tx)
         except KindChanged:
@@ -166,10 +175,16 @@ async def plan(
     for name in {draft.kind for draft in drafts}:
         used[name] = await visible_kind(db, kinds, caller, now, name, "publish", fresh=fresh, guarded=True)
     new_ids = ids.several("rec", now, len(drafts))
-    planned = [
-        _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "")
-        for place, (draft, new_id) in enumerate(zip(drafts, new_ids, strict=True))
-    ]
+    try:
+        planned = [
+            _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "")
+            for place, (draft, new_id) in enumerate(zip(drafts, new_ids, strict=True))
+        ]
+    except BodyInvalid:
+        # The kind as remembered may have a schema that was replaced elsewhere a moment ago.
+        if fresh or all(kind.schema is None for kind in used.values()):
+            raise
+        return await plan(db, kinds, caller, now, drafts, fresh=True)
     if len(planned) > 1 and sum(one.size() for one in planned) > PUBLISH_BATCH_BYTES:
         raise PayloadTooLarge(f"the records of one transaction pass {PUBLISH_BATCH_BYTES} bytes")
     if len({one.id for one in planned}) < len(planned):
@@ -237,7 +252,15 @@ def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instan
         parents=tuple(dict.fromkeys(draft.parents)),
         available=draft.not_before is None or draft.not_before <= now,
         slots=values,
+        ready_until=_ready_until(kind, draft, now),
+        debounce_until=None if draft.debounce is None else after(now, draft.debounce.max_seconds),
     )
+
+
+def _ready_until(kind: Kind, draft: Draft, now: Instant) -> Instant | None:
+    if kind.ttl_seconds is None:
+        return None
+    return after(now if draft.not_before is None else max(now, draft.not_before), kind.ttl_seconds)
 
 
 def check_schema(kind: Kind, body: Mapping[str, Any], pointer: str) -> None:

@@ -119,6 +119,12 @@ SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
 WHERE r.state = 'claimed' AND r.claim = :claim ORDER BY r.priority DESC, r.seq
 """
 
+# What of some records a claim still holds.
+STILL_CLAIMED = f"""
+SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
+WHERE r.id IN (SELECT value FROM json_each(:ids)) AND r.state = 'claimed' AND r.claim = :claim
+"""
+
 # A held record, for the history entry of its renewal or release.
 HELD = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
