@@ -15,7 +15,7 @@ from moorage.history import seals
 from moorage.history.seals import Ends, Link, Seal
 from moorage.history.verify import SealedEntry, Verified, sealed_entries, verify
 from moorage.kernel.errors import CursorMismatch
-from moorage.kernel.instants import render
+from moorage.kernel.instants import EARLIEST, LATEST, Instant, render
 from moorage.kernel.limits import VERIFY_BATCH
 from moorage.records import evidence
 
@@ -164,7 +164,9 @@ def _link(link: Link | None) -> dict[str, Any] | None:
 
 
 def _seal(one: Seal) -> dict[str, Any]:
-    return {"position": one.position, "link": one.link, "entries": one.entries, "sealed_at": render(one.sealed_at)}
+    # Whatever was written into the table, the list can be looked at.
+    sealed_at = Instant(min(max(one.sealed_at, EARLIEST), LATEST))
+    return {"position": one.position, "link": one.link, "entries": one.entries, "sealed_at": render(sealed_at)}
 
 
 def _sealed_entry(one: SealedEntry) -> dict[str, Any]:
