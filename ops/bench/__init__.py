@@ -10,6 +10,7 @@ from typing import Annotated
 import httpx
 import typer
 
+from ops.bench import designs as comparison
 from ops.bench import report
 from ops.bench.baseline import Baseline
 from ops.bench.budget import Measured
@@ -24,9 +25,13 @@ from ops.setup import paths
 def command(
     scale: Annotated[int, typer.Option(help="Load this many ready records first; 0 measures a small store.", min=0)] = 0,
     repeat: Annotated[int, typer.Option(help="How often each operation is measured.", min=1, max=1000)] = 30,
+    designs: Annotated[bool, typer.Option("--designs", help="Compare ways of keeping records instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure every operation on the local edge; exit 1 when one costs more than its budget."""
+    if designs:
+        _compare(scale, repeat, as_json=as_json)
+        return
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
         results = _run(Path(folder), scale, repeat, quiet=as_json)
     if as_json:
@@ -39,6 +44,14 @@ def command(
     uneven = results.uneven()
     if uneven:
         raise CommandFailed(f"the cost grows with the backlog: {', '.join(uneven)}")
+
+
+def _compare(scale: int, repeat: int, *, as_json: bool) -> None:
+    figures = comparison.measure(scale, repeat)
+    if as_json:
+        print(json.dumps(comparison.as_json(figures, scale), indent=2))
+    else:
+        comparison.show(figures, scale)
 
 
 def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Results:

@@ -18,15 +18,16 @@ _SCRIPT = Path(__file__).parent / "baseline.mjs"
 class Baseline:
     """A running baseline Worker; a context manager."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, script: Path = _SCRIPT) -> None:
         self._state = state
+        self._script = script
         self._process: subprocess.Popen[str] | None = None
-        self._url = ""
+        self.url = ""
 
     def __enter__(self) -> Self:
         self._state.mkdir(parents=True)
         self._process = subprocess.Popen(
-            [str(paths.node()), str(_SCRIPT), str(self._state)],
+            [str(paths.node()), str(self._script), str(self._state)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=paths.node_env(),
@@ -36,7 +37,7 @@ class Baseline:
         if not line.startswith("http"):
             self.__exit__(None, None, None)
             raise CommandFailed("the baseline Worker did not start")
-        self._url = line
+        self.url = line
         httpx.put(line, timeout=30).raise_for_status()
         return self
 
@@ -52,6 +53,6 @@ class Baseline:
 
     def milliseconds(self, repeat: int) -> float:
         """The median time of one insert through HTTP."""
-        with httpx.Client(base_url=self._url, timeout=30) as client:
+        with httpx.Client(base_url=self.url, timeout=30) as client:
             times = [client.post("/").raise_for_status().elapsed.total_seconds() * 1000 for _ in range(repeat + 5)]
         return median(times[5:])

@@ -13,7 +13,7 @@ _CHUNK = 100_000
 _HISTORY = """
 WITH RECURSIVE number (n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM number WHERE n < ?2)
 INSERT INTO history (position, subject, revision, type, kind, actor, at, data, content_sha256)
-SELECT n, printf('bulk-%d', n), 1, 'record.published', ?3, 'bench', ?4, '{}', ?5 FROM number
+SELECT n, printf('bulk-%012d', n), 1, 'record.published', ?3, 'bench', ?4, '{}', ?5 FROM number
 """
 
 # ... and its row, with the values at the declared paths type and size in the slots that declaring gave them.
@@ -21,7 +21,7 @@ _RECORDS = """
 WITH RECURSIVE number (n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM number WHERE n < ?2)
 INSERT INTO records (seq, id, kind, body, body_sha256, metadata, priority, state, available, created_at, created_by,
     attempts, epoch, {type_slot}, {size_slot})
-SELECT n, printf('bulk-%d', n), ?3, printf('{{"size":%d,"type":"%s"}}', n % 1000, ?6), ?5, '{{}}', 0, 'ready', 1, ?4,
+SELECT n, printf('bulk-%012d', n), ?3, printf('{{"size":%d,"type":"%s"}}', n % 1000, ?6), ?5, '{{}}', 0, 'ready', 1, ?4,
     'bench', 0, 0, 's' || ?6, n % 1000
 FROM number
 """
