@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 
 from moorage.kernel import errors
+from moorage.kernel.instants import Instant
 from moorage.store import schema
-from moorage.store.ports import BlobRange, Blobs, Cost
+from moorage.store.ports import BlobRange, Blobs, ByteStream, Cost, HeldBytes, StoredBlob
 from moorage.store.sqlite import connect
 from moorage.store.transaction import Batch, Reading, Row, Scalar, Transaction
 from moorage.store.transport import Patience
@@ -97,6 +98,22 @@ def _fill(batch: Batch, answer: dict[str, Any]) -> None:
         statement.answer.fill(rows, changes)
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteStream:
+    """What was read of an object in the Worker, and whether it broke off."""
+
+    content: bytes
+    size: int
+    broken: str | None
+    sha256: str
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self.content:
+            yield self.content
+        if self.broken is not None:
+            raise errors.BlobCorrupt(self.broken, reference=self.sha256)
+
+
 class RemoteBlobs:
     """The Blobs port, answered by `edge.r2.R2Blobs` in workerd. `requests` counts what reached the bucket."""
 
@@ -112,6 +129,36 @@ class RemoteBlobs:
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
         wanted = {"sha256": sha256, "span": [span.offset, span.length] if span else None}
         return base64.b64decode((await self._ask("get", wanted))["content"])
+
+    async def put_stream(self, content: ByteStream, sha256: str) -> None:
+        held = b"".join([piece async for piece in content])
+        wanted = {"content": base64.b64encode(held).decode(), "sha256": sha256, "native": not isinstance(content, HeldBytes)}
+        await self._ask("put_stream", wanted)
+
+    async def spool(self, content: ByteStream, name: str) -> str:
+        held = b"".join([piece async for piece in content])
+        answer = await self._ask("spool", {"content": base64.b64encode(held).decode(), "name": name})
+        return str(answer["sha256"])
+
+    async def adopt(self, name: str, sha256: str) -> None:
+        await self._ask("adopt", {"name": name, "sha256": sha256})
+
+    async def discard(self, name: str) -> None:
+        await self._ask("discard", {"name": name})
+
+    async def discard_before(self, instant: Instant) -> int:
+        return int((await self._ask("discard_before", {"instant": instant}))["discarded"])
+
+    async def open(self, sha256: str, span: BlobRange | None = None) -> ByteStream:
+        wanted = {"sha256": sha256, "span": [span.offset, span.length] if span else None}
+        native, plain = [await self._ask("open", {**wanted, "native": native}) for native in (True, False)]
+        assert (native["content"], native["size"]) == (plain["content"], plain["size"])
+        assert (native["broken"] is None) == (plain["broken"] is None)
+        return RemoteStream(base64.b64decode(native["content"]), native["size"], native["broken"], sha256)
+
+    async def page(self, after: str, limit: int) -> Sequence[StoredBlob]:
+        answer = await self._ask("page", {"after": after, "limit": limit})
+        return [StoredBlob(sha256, size, Instant(uploaded)) for sha256, size, uploaded in answer["items"]]
 
     async def size(self, sha256: str) -> int | None:
         size: int | None = (await self._ask("size", {"sha256": sha256}))["size"]

@@ -31,6 +31,9 @@ FILLINGS = {
 _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and those set aside before it"
 SCANS = {
     "awakeables.statements.EARLIEST_DEADLINE": _FIRST_DUE,
+    "blobs.statements.EARLIEST_DELETION": _FIRST_DUE,
+    "blobs.statements.EARLIEST_ABANDONED": _FIRST_DUE,
+    "records.artifacts.statements.EARLIEST_DEADLINE": _FIRST_DUE,
     "idempotency.due._EARLIEST": _FIRST_DUE,
     "idempotency.due._PAGE": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,

@@ -1,7 +1,8 @@
 """The harness Worker: a transaction arrives as data, runs through the real adapter, and its outcome leaves as data.
 
-POST /database/{read,commit,initialize}, /sql, /reset, /blobs/{put,get,size,delete,list,damage,keys}. An error of the
-adapter is answered with its code and detail; a conflict with the number of its precondition or the name of its uniqueness.
+POST /database/{read,commit,initialize}, /sql, /reset, /blobs/{put,get,size,delete,list,damage,keys}, and for streams
+/blobs/{put_stream,spool,adopt,discard,discard_before,open,page}. An error of the adapter is answered with its code and
+detail; a conflict with the number of its precondition or the name of its uniqueness.
 """
 
 import base64
@@ -9,17 +10,19 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
+import js
 from faults import FaultyBinding, FaultyBucket  # type: ignore[import-not-found]
-from pyodide.ffi import to_js
+from pyodide.ffi import JsException, to_js
 from workers import Response, WorkerEntrypoint
 
 from moorage.edge.convert import array, bound, plain, raw
 from moorage.edge.d1 import D1Database
 from moorage.edge.r2 import R2Blobs
-from moorage.kernel.errors import MoorageError
+from moorage.edge.streams import Incoming, pieces
+from moorage.kernel.errors import BlobCorrupt, MoorageError
 from moorage.kernel.instants import Instant
 from moorage.store.blobkeys import BLOB_PREFIX
-from moorage.store.ports import BlobRange
+from moorage.store.ports import BlobRange, HeldBytes
 from moorage.store.transaction import Answer, Batch, Reading, Statement, Transaction
 from moorage.store.transport import PATIENCE, Patience
 
@@ -115,7 +118,72 @@ async def _run(db: D1Database, verb: str, wanted: dict[str, Any]) -> dict[str, A
     return {"answers": [[statement.answer.rows, statement.answer.changes] for statement in batch]}
 
 
+def _incoming(wanted: dict[str, Any]) -> Incoming:
+    """Bytes as the body of a request would bring them: as the platform's own stream."""
+    content = base64.b64decode(wanted["content"])
+    return Incoming(js.Response.new(to_js(content)), len(content))
+
+
+async def _put_stream(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    content: Any = _incoming(wanted) if wanted["native"] else HeldBytes(base64.b64decode(wanted["content"]))
+    await blobs.put_stream(content, wanted["sha256"])
+    return {}
+
+
+async def _spool(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    return {"sha256": await blobs.spool(_incoming(wanted), wanted["name"])}
+
+
+async def _adopt(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    await blobs.adopt(wanted["name"], wanted["sha256"])
+    return {}
+
+
+async def _discard(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    await blobs.discard(wanted["name"])
+    return {}
+
+
+async def _discard_before(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    return {"discarded": await blobs.discard_before(Instant(wanted["instant"]))}
+
+
+async def _open(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Read through the platform's own stream, as an answer would be; `broken` tells how it broke off."""
+    span = BlobRange(*wanted["span"]) if wanted["span"] else None
+    content = await blobs.open(wanted["sha256"], span)
+    read = b""
+    try:
+        if wanted["native"]:
+            async for piece in pieces(js.Response.new(content.native()).body):
+                read += piece.to_bytes()
+        else:
+            async for part in content:
+                read += part
+    except (BlobCorrupt, JsException) as error:
+        return {"size": content.size, "content": base64.b64encode(read).decode(), "broken": str(error)}
+    return {"size": content.size, "content": base64.b64encode(read).decode(), "broken": None}
+
+
+async def _page(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
+    found = await blobs.page(wanted["after"], wanted["limit"])
+    return {"items": [[one.sha256, one.size, one.uploaded] for one in found]}
+
+
+_STREAMS = {
+    "put_stream": _put_stream,
+    "spool": _spool,
+    "adopt": _adopt,
+    "discard": _discard,
+    "discard_before": _discard_before,
+    "open": _open,
+    "page": _page,
+}
+
+
 async def _blobs(blobs: R2Blobs, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    if verb in _STREAMS:
+        return await _STREAMS[verb](blobs, wanted)
     if verb == "put":
         return {"sha256": await blobs.put(base64.b64decode(wanted["content"]))}
     if verb == "get":

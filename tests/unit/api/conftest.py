@@ -15,6 +15,7 @@ from moorage.api.assembly import assemble, due_works, look_for
 from moorage.api.ports import Ports, Settings
 from moorage.api.ringing import RingingDatabase
 from moorage.kernel.instants import Instant, after
+from moorage.store.ports import Blobs
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.timers import clock
 from moorage.timers.bell import HostBells
@@ -32,6 +33,7 @@ class House:
     now: Instant = START
     woken: list[Instant] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
+    blobs: Blobs | None = None
     bells: HostBells = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class House:
         settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,))
         wanted: dict[str, Any] = {
             "database": self.database,
-            "blobs": None,
+            "blobs": self.blobs,
             "now": lambda: self.now,
             "root_token": ROOT,
             "wake": self.woken.append,
@@ -61,7 +63,7 @@ class House:
     async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
         before, self.now = self.now, after(self.now, seconds)
         drained = await clock.advance(
-            lambda: RingingDatabase(self.database(), self.bells.ring), before, self.now, due_works()
+            lambda: RingingDatabase(self.database(), self.bells.ring), before, self.now, due_works(self.blobs)
         )
         return self.now, drained.fired
 

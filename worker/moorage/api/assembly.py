@@ -1,22 +1,49 @@
 """Where the rooms are put together: what falls due, and the services that one isolate keeps."""
 
+import time
 from collections.abc import Callable
 
 from moorage.api.ports import Ports, Settings, TestClock, Wake
 from moorage.awakeables.due import AwakeableDeadlines
+from moorage.blobs.due import AbandonedUploads, BlobDeletions, BlobSweep
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
+from moorage.history.seals import HistorySeals
 from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
+from moorage.records import watch
+from moorage.records.artifacts.shred import ArtifactOrphans
 from moorage.records.due import RecordDelays, RecordLeases
+from moorage.records.interests import ExpiredInterests
 from moorage.records.patterns import parse
+from moorage.records.retention import Retention
 from moorage.store.ports import Blobs, Database
+from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
 
 
-def due_works() -> list[DueWork]:
-    """Every class of due work, in the order in which they fire at equal instants."""
-    return [RecordLeases(), RecordDelays(), AwakeableDeadlines(), ExpiredKeys()]
+def due_works(blobs: Blobs | None = None) -> list[DueWork]:
+    """Every class of due work, in the order in which they fire at equal instants; without a bucket, nothing that needs
+    one."""
+    bucket: list[DueWork] = [] if blobs is None else [BlobDeletions(blobs), BlobSweep(blobs)]
+    return [
+        RecordLeases(),
+        RecordDelays(),
+        AwakeableDeadlines(),
+        Retention(),
+        ExpiredKeys(),
+        ExpiredInterests(),
+        HistorySeals(),
+        ArtifactOrphans(),
+        AbandonedUploads(),
+        *bucket,
+    ]
+
+
+async def look_for(db: Database, kind: str) -> Look:
+    """What a Bell looks at for all who wait in it."""
+    position, ready = await watch.look(db, kind)
+    return Look(position, ready, db.cost.trips, db.cost.rows_read)
 
 
 def assemble(
@@ -29,8 +56,9 @@ def assemble(
     settings: Settings,
     secret: Callable[[str], str | None] = lambda name: None,
     test_clock: TestClock | None = None,
+    bells: Bells | None = None,
 ) -> Ports:
-    """The Ports of one isolate, with fresh caches."""
+    """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another."""
     return Ports(
         database=database,
         blobs=blobs,
@@ -41,4 +69,5 @@ def assemble(
         settings=settings,
         secret=secret,
         test_clock=test_clock,
+        bells=bells or HostBells(time.monotonic, lambda kind: look_for(database(), kind)),
     )

@@ -5,9 +5,11 @@ gives up. Whoever drops the row calls `release` in the same transaction. The obj
 `deletion`, and only while nothing refers to it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from moorage.blobs import statements
+from moorage.kernel import canonical
 from moorage.kernel.errors import BlobBusy, UploadTimedOut
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS
@@ -37,10 +39,22 @@ def confirm(tx: Transaction, sha256: str, upload: str, holder: str) -> None:
 def abandon(tx: Transaction, sha256: str, upload: str) -> None:
     """Give up an upload; the object is deleted if nothing else refers to it. A confirmed upload is left alone."""
     tx.run(statements.ABANDON, sha256=sha256, upload=upload)
-    tx.run(statements.PLAN_DELETION, sha256=sha256)
+    plan_deletion(tx, sha256)
+
+
+def release_all(tx: Transaction, holders: Sequence[str]) -> None:
+    """Drop whatever references these holders have; objects to which they were the last are deleted."""
+    ids = canonical.compact(list(holders))
+    tx.run(statements.PLAN_DELETIONS_OF, holders=ids)
+    tx.run(statements.RELEASE_ALL, holders=ids)
 
 
 def release(tx: Transaction, sha256: str, holder: str) -> None:
     """Drop the reference of `holder`; the object is deleted if it was the last."""
     tx.run(statements.RELEASE, sha256=sha256, holder=holder)
+    plan_deletion(tx, sha256)
+
+
+def plan_deletion(tx: Transaction, sha256: str) -> None:
+    """Have the object deleted unless a reference to it counts."""
     tx.run(statements.PLAN_DELETION, sha256=sha256)

@@ -63,6 +63,20 @@ WHERE {_UNREFERENCED.replace("{digest}", "one.value")}
 ON CONFLICT (sha256) DO NOTHING
 """
 
+# The same for all that these holders are about to release.
+PLAN_DELETIONS_OF = """
+INSERT INTO blob_deletions (sha256, due_at)
+SELECT mine.sha256, :now FROM json_each(:holders) AS one CROSS JOIN blob_references AS mine ON mine.holder = one.value
+WHERE mine.uploading_until IS NULL AND NOT EXISTS (SELECT 1 FROM blob_references AS r
+    WHERE r.sha256 = mine.sha256 AND r.holder NOT IN (SELECT value FROM json_each(:holders))
+        AND (r.uploading_until IS NULL OR r.uploading_until > :now))
+ON CONFLICT (sha256) DO NOTHING
+"""
+RELEASE_ALL = """
+DELETE FROM blob_references
+WHERE holder IN (SELECT value FROM json_each(:holders)) AND uploading_until IS NULL
+"""
+
 # --- deletion ---
 
 EARLIEST_DELETION = """
@@ -103,10 +117,10 @@ DELETE FROM blob_references WHERE sha256 = :sha256 AND holder = :upload AND uplo
 # The next batch of the sweep as one item, named by how far the sweep has come.
 SWEEP = """
 SELECT due_at AS due FROM blob_sweep
-WHERE NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_sweep' AND item = 'after:' || after)
+WHERE id = 1 AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_sweep' AND item = 'after:' || after)
 """
 DUE_SWEEP = """
-SELECT 'after:' || after AS item, due_at AS due FROM blob_sweep WHERE due_at <= :now
+SELECT 'after:' || after AS item, due_at AS due FROM blob_sweep WHERE id = 1 AND due_at <= :now
     AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_sweep' AND item = 'after:' || after)
     AND CAST(:limit AS INTEGER) > 0
 """
@@ -118,6 +132,6 @@ UPDATE blob_sweep SET after = :after,
     due_at = CASE WHEN :after = '' THEN
         CAST(:now AS INTEGER) + CAST(:period AS INTEGER) - CASE WHEN :before = '' THEN 0 ELSE :now - started_at END
         ELSE :now END
-WHERE after = :before AND due_at <= :now
+WHERE id = 1 AND after = :before AND due_at <= :now
 RETURNING due_at
 """

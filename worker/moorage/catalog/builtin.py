@@ -7,8 +7,10 @@ from moorage.catalog.model import KindDeclaration
 from moorage.catalog.paths import PathType
 from moorage.kernel.errors import KindConflict, RequestInvalid
 
+ARTIFACT: Final = "artifact"
+
 BUILT_IN: Final[Mapping[str, Mapping[str, PathType]]] = {
-    "artifact": {"digest": "string", "media_type": "string", "size": "number"},
+    ARTIFACT: {"digest": "string", "media_type": "string", "size": "number"},
 }
 """The kinds and the paths that they have, no more and no fewer."""
 

@@ -14,7 +14,9 @@ that outlives its parent keeps the parent's id among its `parents`, for a record
 
 from dataclasses import dataclass
 
+from moorage.blobs import references
 from moorage.catalog.access import Caller
+from moorage.catalog.builtin import ARTIFACT
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.history.append import append_selected
 from moorage.kernel import canonical
@@ -131,7 +133,7 @@ class Retention:
         tx = Transaction(now)
         answers = []
         if going:
-            answers.append(_remove(tx, going))
+            answers.append(_remove(tx, item, going))
         if needed:
             answers.append(tx.run(statements.PUT_OFF, ids=canonical.compact(needed)))
         if early:
@@ -140,9 +142,11 @@ class Retention:
         return sum(len(answer.rows) for answer in answers)
 
 
-def _remove(tx: Transaction, records: list[str]) -> Answer:
+def _remove(tx: Transaction, kind: str, records: list[str]) -> Answer:
     ids = canonical.compact(records)
     append_selected(tx, CLOCK, "record.removed", statements.REMOVING, many=True, ids=ids)
     removed = tx.run(statements.REMOVE, ids=ids)
     tx.run(statements.REMOVE_EDGES, ids=ids)
+    if kind == ARTIFACT:
+        references.release_all(tx, records)
     return removed

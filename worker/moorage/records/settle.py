@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moorage.catalog.access import Caller
+from moorage.catalog.builtin import check_publisher
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.revisions import REPLANS, KindChanged
 from moorage.history.append import append_selected
@@ -31,6 +32,7 @@ async def settle(
     """
     if len(results) > SETTLE_RESULTS:
         raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
+    check_publisher({draft.kind for draft in results})
     digest = _digest(results)
     children = [_child(draft, ref.record) for draft in results]
     for attempt in range(REPLANS):

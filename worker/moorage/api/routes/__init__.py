@@ -2,10 +2,37 @@
 
 from fastapi import APIRouter
 
-from moorage.api.routes import awakeables, catalog, claims, dead_letters, history, records, system, testing
+from moorage.api.routes import (
+    artifacts,
+    awakeables,
+    catalog,
+    claims,
+    dead_letters,
+    history,
+    interests,
+    records,
+    retention,
+    seals,
+    system,
+    testing,
+    watch,
+)
 from moorage.api.routing import Route
 
-_USUAL = (records.api, claims.api, dead_letters.api, awakeables.api, history.api, catalog.api, system.api)
+_USUAL = (
+    records.api,
+    claims.api,
+    dead_letters.api,
+    artifacts.api,
+    interests.api,
+    retention.api,
+    awakeables.api,
+    history.api,
+    watch.api,
+    seals.api,
+    catalog.api,
+    system.api,
+)
 
 
 def routes() -> list[Route]:
