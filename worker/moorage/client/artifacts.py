@@ -120,7 +120,8 @@ class Artifacts:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         async with self._wire.stream(lambda: self._wire.request("GET", path, headers=headers), True, path) as answer:
             skip = start if answer.status_code == 200 else 0
-            async for piece in answer.aiter_bytes(CHUNK_BYTES):
+            # As they arrive: pieces of a size of our own would lose what was gathered for one when the connection breaks.
+            async for piece in answer.aiter_bytes():
                 if skip < len(piece):
                     yield piece[skip:]
                 skip = max(0, skip - len(piece))
