@@ -15,9 +15,11 @@ from moorage.kernel.errors import FailureTag, LeaseExpired
 from moorage.kernel.instants import Instant, after, parse, render
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import cancel, claim, dead_letters, fail, publish, query, settle
-from moorage.records.due import RecordDelays, RecordLeases
+from moorage.records.claim import Claims
+from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
 from moorage.records.model import Claim, ClaimRef, DeadLetter, Draft, Failure, Record, RecordLease, Relative, Settlement
 from moorage.records.query import Direction, Order
+from moorage.records.sessions import ExpiredSessions, Turn
 from moorage.records.retention import Retention
 from moorage.store.ports import Cost, Database
 from moorage.timers import clock
@@ -33,7 +35,7 @@ POLICY: dict[str, Any] = {
 }
 ROOT = Caller("root")
 BOOM = Failure(FailureTag.TRANSIENT, "boom")
-WORKS = (RecordLeases(), RecordDelays(), Retention())
+WORKS = (RecordLeases(), RecordDelays(), StaleRecords(), Retention(), ExpiredSessions())
 
 
 def ref(claimed: Claim) -> ClaimRef:
@@ -128,9 +130,11 @@ class Desk:
         seconds: float | None = None,
         kind: str = KIND,
         key: Key | None = None,
-    ) -> list[Claim]:
+        turn: Turn | None = None,
+        or_nothing: bool = False,
+    ) -> Claims:
         return await claim.claim(
-            self.db(), self.kinds, self.caller, self.now, kind, match or {}, worker, limit, seconds, key
+            self.db(), self.kinds, self.caller, self.now, kind, match or {}, worker, limit, seconds, key, or_nothing, turn
         )
 
     async def claim_one(self, **how: Any) -> Claim:
@@ -248,6 +252,9 @@ def retell(before: dict[str, Any] | None, entry: Mapping[str, Any]) -> dict[str,
             "attempts": 0,
             "epoch": 0,
         }
+    if happened == "debounced":
+        assert (before["state"], before["available"], before["attempts"]) == ("ready", 0, 0)
+        return before | {"body_sha256": entry["content_sha256"]}
     assert (entry["kind"], entry["content_sha256"]) == (before["kind"], before["body_sha256"])
     return before | _change(happened, before, data, entry["at"])
 

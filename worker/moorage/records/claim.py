@@ -10,7 +10,7 @@ from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
 from moorage.history.append import append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
-from moorage.kernel import canonical, ids
+from moorage.kernel import ids
 from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid, SessionUnknown
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
@@ -120,7 +120,7 @@ def _plan(tx: Transaction, caller: Caller, kind: Kind, compiled: Compiled, wish:
     keys.remember(tx, wish.key, {"claim": claim_id})
     if wish.turn is not None:
         begin(tx, caller, wish.turn)
-    bound = bind_claim(tx, kind, compiled)
+    bound = bind_claim(tx, kind, compiled, many=wish.limit > 1)
     taken = tx.run(
         bound.sql,
         **bound.parameters,
@@ -239,11 +239,7 @@ async def _taken_before(db: Database, turn: Turn | None) -> Claims:
     """What the turn's claim still holds, under its leases as they are now."""
     if turn is None:
         raise SessionUnknown()
-    claim_id, taken = await recall(db, turn)
-    reading = Reading()
-    rows = reading.ask(statements.STILL_CLAIMED, claim=claim_id, ids=canonical.compact(taken))
-    await db.read(reading)
-    return _in_order(rows.rows)
+    return _in_order(await recall(db, turn))
 
 
 def _in_order(rows: Iterable[Row]) -> Claims:

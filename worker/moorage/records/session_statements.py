@@ -1,5 +1,7 @@
 """The SQL of sessions, and of the one claim that each consumer in one is answered again (clause records.claim-replay)."""
 
+from moorage.records.statements import RECORD_COLUMNS
+
 # Opens a session.
 OPEN = """
 INSERT INTO sessions (id, subject, created_at, expires_at) VALUES (:session, :actor, :now, :expires_at)
@@ -54,10 +56,13 @@ WHERE true ON CONFLICT (session, consumer) DO UPDATE SET
     completed_at = excluded.completed_at
 """
 
-# The last completed claim of a consumer.
-COMPLETED = """
-SELECT sequence, digest, claim, taken FROM claim_cursors WHERE session = :session AND consumer = :consumer
-"""
+# The last completed claim of a consumer, and what it still holds.
+COMPLETED = "SELECT sequence, digest FROM claim_cursors WHERE session = :session AND consumer = :consumer"
+STILL_HELD = f"""
+SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at
+FROM claim_cursors AS cursor CROSS JOIN json_each(cursor.taken) AS one CROSS JOIN records AS r ON r.id = one.value
+WHERE cursor.session = :session AND cursor.consumer = :consumer AND r.state = 'claimed' AND r.claim = cursor.claim
+"""  # noqa: S608 - columns are constants
 
 # The full ten minutes after the end of the session that ended first, and a day, unless the sweep is set aside.
 EARLIEST_OVER = """

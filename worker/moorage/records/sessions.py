@@ -6,7 +6,6 @@ it has the answer to the one before.
 """
 
 import hmac
-import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -148,21 +147,22 @@ def complete(tx: Transaction, turn: Turn, claim: str, expires_at: Instant) -> No
     )
 
 
-async def recall(db: Database, turn: Turn) -> tuple[str, list[str]]:
-    """The claim that the turn made, and the ids of what it took.
+async def recall(db: Database, turn: Turn) -> list[Row]:
+    """What the turn's claim still holds: rows of records with their leases.
 
     Raises SequenceStale when a later turn was taken, SequenceConflict when this one was asked in other words,
     SessionUnknown when the session was forgotten meanwhile.
     """
     reading = Reading()
     found = reading.ask(statements.COMPLETED, session=turn.session, consumer=turn.consumer)
+    held = reading.ask(statements.STILL_HELD, session=turn.session, consumer=turn.consumer)
     await db.read(reading)
     row = found.one(SessionUnknown())
     if row["sequence"] > turn.sequence:
         raise SequenceStale(latest=row["sequence"])
     if not hmac.compare_digest(row["digest"], turn.digest):
         raise SequenceConflict()
-    return row["claim"], json.loads(row["taken"])
+    return held.rows
 
 
 def forgotten_at(session: Session) -> Instant:

@@ -3,6 +3,8 @@
 Every statement that changes a record names the state it expects, so that a stale picture changes nothing.
 """
 
+from moorage.kernel.limits import PAGE_BYTES
+
 # The columns that make a Record; the alias of the table is r. The plus changes nothing but this: in RETURNING, where the
 # column is no column any more, some versions of SQLite would walk all of lineage for p.child without it.
 RECORD_COLUMNS = """
@@ -65,28 +67,34 @@ SELECT pair.value ->> 0, pair.value ->> 1 FROM json_each(:pairs) AS pair WHERE t
 GET = f"SELECT {RECORD_COLUMNS} FROM records AS r WHERE r.id IN (SELECT value FROM json_each(:ids))"
 
 # Walks lineage upwards or downwards, nearest generation first, each record once at its least depth. `walked` counts the
-# steps: a record that is reached at several depths is several. The limit cuts the walk, so never a nearer generation.
-ANCESTORS = f"""
+# steps: a record that is reached at several depths is several. The limit cuts the walk, so never a nearer generation; nor
+# does the bound on bytes, which `bytes_met` may pass.
+_RELATIVES = f"""
 WITH RECURSIVE reached (id, depth) AS (
-    SELECT parent, 1 FROM record_parents WHERE child = :id
+    SELECT {{there}}, 1 FROM record_parents WHERE {{here}} = :id
     UNION
-    SELECT p.parent, reached.depth + 1 FROM reached JOIN record_parents AS p ON p.child = reached.id
+    SELECT p.{{there}}, reached.depth + 1 FROM reached JOIN record_parents AS p ON p.{{here}} = reached.id
     WHERE reached.depth < :depth
     LIMIT CAST(:limit AS INTEGER)
-), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
-SELECT nearest.depth, (SELECT count(*) FROM reached) AS walked, {RECORD_COLUMNS}
-FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id
+), sized AS MATERIALIZED (
+    SELECT nearest.id, nearest.depth, sum(r.size) OVER (ORDER BY nearest.depth, r.seq ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM nearest CROSS JOIN records AS r ON r.id = nearest.id
+)
+SELECT sized.depth, (SELECT count(*) FROM reached) AS walked, (SELECT max(bytes) FROM sized) AS bytes_met, {RECORD_COLUMNS}
+FROM sized CROSS JOIN records AS r ON r.id = sized.id WHERE sized.bytes <= {PAGE_BYTES:d} ORDER BY sized.depth, r.seq
 """
-DESCENDANTS = f"""
-WITH RECURSIVE reached (id, depth) AS (
-    SELECT child, 1 FROM record_parents WHERE parent = :id
-    UNION
-    SELECT p.child, reached.depth + 1 FROM reached JOIN record_parents AS p ON p.parent = reached.id
-    WHERE reached.depth < :depth
-    LIMIT CAST(:limit AS INTEGER)
-), nearest AS (SELECT id, min(depth) AS depth FROM reached GROUP BY id)
-SELECT nearest.depth, (SELECT count(*) FROM reached) AS walked, {RECORD_COLUMNS}
-FROM nearest JOIN records AS r ON r.id = nearest.id ORDER BY nearest.depth, r.seq
+ANCESTORS = _RELATIVES.replace("{there}", "parent").replace("{here}", "child")
+DESCENDANTS = _RELATIVES.replace("{there}", "child").replace("{here}", "parent")
+
+# --- what one answer may hold ---
+
+# The first of {chosen} (a SELECT of ids) whose bodies and metadata fit one answer, in the order {order} of the alias r.
+WITHIN_BYTES = f"""
+SELECT id FROM (
+    SELECT r.id AS id, sum(r.size) OVER (ORDER BY {{order}} ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM ({{chosen}}) AS chosen CROSS JOIN records AS r ON r.id = chosen.id
+) WHERE bytes <= {PAGE_BYTES:d}
 """
 
 # --- claims ---
@@ -117,12 +125,6 @@ FROM records AS r WHERE r.state = 'claimed' AND r.expires_at = :expires_at AND r
 OF_CLAIM = f"""
 SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
 WHERE r.state = 'claimed' AND r.claim = :claim ORDER BY r.priority DESC, r.seq
-"""
-
-# What of some records a claim still holds.
-STILL_CLAIMED = f"""
-SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
-WHERE r.id IN (SELECT value FROM json_each(:ids)) AND r.state = 'claimed' AND r.claim = :claim
 """
 
 # A held record, for the history entry of its renewal or release.
@@ -250,29 +252,33 @@ _ATTEMPTS = """
 ) AS attempts_made
 """
 
-# A page of dead letters of one kind, by seq.
-DEAD_OF_KIND = f"""
-SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r
-WHERE r.kind = :kind AND r.state = 'dead' AND r.seq > :after {{narrowed}}
-ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+# A page of dead letters, of one kind or of every kind, by seq. `met` counts those that were found, also when the bodies of
+# the first of them fill the answer.
+_DEAD_PAGE = f"""
+WITH met AS MATERIALIZED (
+    SELECT r.id, r.seq FROM records AS r WHERE {{which}} AND r.state = 'dead' AND r.seq > :after {{narrow}}
+    ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+)
+SELECT {RECORD_COLUMNS}, (SELECT count(*) FROM met) AS met, {_ATTEMPTS} FROM records AS r
+WHERE r.id IN ({WITHIN_BYTES.replace("{order}", "r.seq").replace("{chosen}", "SELECT id FROM met")}) ORDER BY r.seq
 """
-
-# A page of dead letters of every kind, by seq.
-DEAD = f"""
-SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r
-WHERE r.state = 'dead' AND r.seq > :after ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
-"""
+DEAD_OF_KIND = _DEAD_PAGE.replace("{which}", "r.kind = :kind").replace("{narrow}", "{narrowed}")
+DEAD = _DEAD_PAGE.replace("{which}", "true").replace("{narrow}", "")
 
 # One dead letter.
 DEAD_LETTER = f"SELECT {RECORD_COLUMNS}, {_ATTEMPTS} FROM records AS r WHERE r.id = :record AND r.state = 'dead'"
 
 IS_DEAD = "SELECT 1 FROM records WHERE id = :record AND state = 'dead'"
 
-# Dead letters of a kind that a pattern chooses, oldest first: the same choice for history and for the change.
-CHOSEN_DEAD = """
-SELECT r.id FROM records AS r WHERE r.kind = :kind AND r.state = 'dead' AND ({where})
-ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
-"""
+# Dead letters of a kind that a pattern chooses, oldest first, as many as one answer holds: the same choice for history and
+# for the change.
+CHOSEN_DEAD = WITHIN_BYTES.replace("{order}", "r.seq").replace(
+    "{chosen}",
+    """
+    SELECT r.id FROM records AS r WHERE r.kind = :kind AND r.state = 'dead' AND ({where})
+    ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
+    """,
+)
 
 # What is about to be requeued, for its history entries.
 REQUEUED = """
