@@ -307,10 +307,13 @@ def _batches(drafts: Iterable[tuple[Draft, int]], count: int) -> Iterator[tuple[
     batch: list[Draft] = []
     size = 0
     for draft, more in drafts:
-        if batch and (len(batch) == count or size + more > PUBLISH_BATCH_BYTES):
+        if batch and size + more > PUBLISH_BATCH_BYTES:
             yield batch, size
             batch, size = [], 0
         batch.append(draft)
         size += more
+        if len(batch) == count:
+            yield batch, size
+            batch, size = [], 0
     if batch:
         yield batch, size

@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 
+_WIDEST = 100_000
+"""Columns of a table in a pipe; nobody's terminal."""
+
 Url = Annotated[str, typer.Option("--url", envvar="MOORAGE_URL", help="The deployment's address.")]
 Token = Annotated[
     str | None,
@@ -146,7 +149,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: 
 def _print_wide(table: Table) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, console.measure(table).maximum + 2)
+        console.width = _WIDEST
+        console.width = max(80, console.measure(table).maximum)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
