@@ -19,10 +19,11 @@ FIXED = frozenset({"moorage", "preconditions", "kinds", "senders", "sender_secre
 """Tables that hold what people declare: a few rows each. Every other table grows with use."""
 
 FILLINGS = {
-    "candidates": "SELECT seq FROM records WHERE kind = :kind AND available = 1 ORDER BY priority DESC, seq LIMIT 1",
+    "candidates": "SELECT id FROM records WHERE kind = :kind AND available = 1 ORDER BY priority DESC, seq LIMIT 1",
+    "order": "r.seq",
     "where": "r.s1 = 1",
     "narrowed": "AND r.s1 = 1",
-    "chosen": "SELECT seq FROM records WHERE id = :record",
+    "chosen": "SELECT id FROM records WHERE id = :record",
     "selection": "SELECT 1 AS ordinal, id AS subject, kind, body_sha256 AS content_sha256, '{}' AS data FROM records"
     " WHERE id = :record",
 }
@@ -34,10 +35,11 @@ SCANS = {
     "blobs.statements.EARLIEST_DELETION": _FIRST_DUE,
     "blobs.statements.EARLIEST_ABANDONED": _FIRST_DUE,
     "records.artifacts.statements.EARLIEST_DEADLINE": _FIRST_DUE,
+    "records.interest_statements.EARLIEST_EXPIRED": _FIRST_DUE,
+    "records.interest_statements.EXPIRED": _FIRST_DUE,
     "idempotency.due._EARLIEST": _FIRST_DUE,
     "idempotency.due._PAGE": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
-    "records.statements.EARLIEST_DELAY": _FIRST_DUE,
     "records.statements.OF_CLAIM": "the replay of a claim by key walks the index of live claims",
 }
 """Statements that may walk a growing table's index without a bound on its first column, each with the reason."""
