@@ -50,10 +50,15 @@ class PageRequest:
                     return key
         raise CursorMismatch()
 
-    def page(self, rows: Sequence[R], filters: Any, key: Callable[[R], list[Any]], item: Callable[[R], T]) -> Page[T]:
-        """The page from rows that were asked for with `limit + 1`: the extra one only tells that there is more."""
+    def page(
+        self, rows: Sequence[R], filters: Any, key: Callable[[R], list[Any]], item: Callable[[R], T], met: int = 0
+    ) -> Page[T]:
+        """The page from rows that were asked for with `limit + 1`: the extra one only tells that there is more.
+
+        `met` is how many rows there were, where some were left out because the answer was full.
+        """
         shown = rows[: self.limit]
-        more = len(rows) > self.limit
+        more = max(len(rows), met) > len(shown)
         cursor = encode(filters, key(shown[-1])) if more else None
         return Page([item(row) for row in shown], cursor)
 

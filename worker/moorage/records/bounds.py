@@ -20,6 +20,7 @@ from moorage.store.transaction import Answer, Scalar, Transaction
 _LIMIT: Final = re.compile(r":limit\b")
 _WHOLE: Final = 0.999999
 _ALLOWED: Final = "min(:limit, (SELECT CAST(tokens + 0.000001 AS INTEGER) FROM rates WHERE key = :rate_key))"
+_FITTING: Final = statements.WITHIN_BYTES.replace("{order}", "r.priority DESC, r.seq").replace("{chosen}", "{candidates}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,12 @@ class BoundClaim:
         return None if tokens >= _WHOLE else (1 - tokens) / self.rate.per_second
 
 
-def bind_claim(tx: Transaction, kind: Kind, compiled: Compiled) -> BoundClaim:
-    """The claim's statement for a kind; a bucket that it draws from is filled before."""
+def bind_claim(tx: Transaction, kind: Kind, compiled: Compiled, *, many: bool) -> BoundClaim:
+    """The claim's statement for a kind; a bucket that it draws from is filled before.
+
+    A claim of `many` takes no more than the bodies that one answer holds.
+    """
+    fitting = _FITTING if many else "{candidates}"
     parameters: dict[str, Scalar] = {**compiled.parameters}
     rate = None if kind.rate is None else Rate(kind.rate.per_second, kind.rate.burst)
     bucket, limit = None, ":limit"
@@ -56,12 +61,15 @@ def bind_claim(tx: Transaction, kind: Kind, compiled: Compiled) -> BoundClaim:
         bucket, limit = _fill(tx, f"kind:{kind.name}", rate), _ALLOWED
     if kind.concurrency is None:
         found = claim_candidates(compiled) if rate is None else _LIMIT.sub(limit, claim_candidates(compiled))
-        return BoundClaim(statements.CLAIM.replace("{candidates}", found), parameters, rate, bucket)
+        return BoundClaim(_claim(statements.CLAIM, fitting, found), parameters, rate, bucket)
     slot = kind.paths[kind.concurrency.path].slot
     parameters["lane_limit"] = kind.concurrency.limit
-    template = bound_statements.CLAIM_IN_LANES[slot - 1]
-    sql = template.replace("{candidates}", lanes.candidates(compiled, slot, limit))
+    sql = _claim(bound_statements.CLAIM_IN_LANES[slot - 1], fitting, lanes.candidates(compiled, slot, limit))
     return BoundClaim(sql, parameters, rate, bucket)
+
+
+def _claim(template: str, fitting: str, found: str) -> str:
+    return template.replace("{candidates}", fitting).replace("{candidates}", found)
 
 
 def draw(tx: Transaction, caller: Caller, count: int) -> None:
@@ -80,7 +88,9 @@ def require_depth(tx: Transaction, kinds: Iterable[Kind]) -> None:
     limits = {kind.name: kind.depth_limit for kind in kinds if kind.depth_limit is not None}
     if limits:
         named = f"the kind {next(iter(limits))!r} holds" if len(limits) == 1 else "a kind of the batch holds"
-        full = KindFull(f"{named} as many ready records as it may; publish again when workers have taken some", retry_after=1)
+        full = KindFull(
+            f"{named} as many ready records as it may; publish again when workers have taken some", retry_after=1
+        )
         tx.require(bound_statements.DEPTHS_HOLD, full, limits=canonical.dumps(limits))
 
 

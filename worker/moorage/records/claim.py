@@ -105,6 +105,9 @@ async def claim(
             return await _claimed_before(db, key)
         except AlreadyClaimed:
             return await _taken_before(db, turn)
+        except NothingMatches:
+            # What the bucket held went back with the rest.
+            raise NothingMatches(None if kind.rate is None else max(1, 1 / kind.rate.per_second)) from None
         if taken.rows:
             return _in_order(taken.rows)
         if or_nothing:
@@ -154,8 +157,12 @@ async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease
     return RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
 
 
-async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef, key: Key | None = None) -> None:
+async def release(
+    db: Database, caller: Caller, now: Instant, ref: ClaimRef, key: Key | None = None
+) -> Instant | None:
     """Give the record back unworked: it is claimable at once and the attempt is not counted.
+
+    The answer is when it becomes a dead letter, if its kind has a time to live.
 
     The same again under the same key is done already. Raises RecordUnknown, LeaseFenced, LeaseExpired,
     IdempotencyConflict.
@@ -163,11 +170,13 @@ async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef, key
     tx = Transaction(now)
     ref = fence(tx, caller, ref, key)
     append_selected(tx, caller.subject, "record.released", statements.HELD, record=ref.record)
-    tx.run(statements.RELEASE, record=ref.record, epoch=ref.epoch)
+    released = tx.run(statements.RELEASE, record=ref.record, epoch=ref.epoch)
     try:
         await commit_fenced(db, caller, now, tx, ref)
     except AlreadyDone:
-        await done_before(db, key)
+        return (await done_before(db, key)).ready_until
+    ready_until: Instant | None = released.one()["ready_until"]
+    return ready_until
 
 
 def fence(tx: Transaction, caller: Caller, ref: ClaimRef, key: Key | None = None) -> ClaimRef:

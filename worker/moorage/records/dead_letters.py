@@ -43,7 +43,7 @@ async def list_dead_letters(
         parameters = {**compiled.parameters, "kind": kind_name, "after": start[0], "limit": page.limit + 1}
         rows = reading.ask(sql, **parameters)
     await db.read(reading)
-    return page.page(rows.rows, filters, lambda row: [row["seq"]], _dead_letter)
+    return page.page(rows.rows, filters, lambda row: [row["seq"]], _dead_letter, met=rows.rows[0]["met"] if rows.rows else 0)
 
 
 async def show(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str) -> DeadLetter:

@@ -63,10 +63,13 @@ WITH RECURSIVE {priorities}, walk (key, stream, priority) AS (
 # The same by the history of all kinds: slow where others publish much, but the same records in the same order.
 _BY_HISTORY = """
 WITH seen AS (
-    SELECT h.subject AS id, h.position AS seq, (r.id IS NOT NULL AND ({where})) AS hit, row_number() OVER () AS examined
-    FROM history AS h LEFT JOIN records AS r
-        ON h.type = 'record.published' AND h.kind = :kind AND r.id = h.subject AND ({state})
-    WHERE h.position {past} :after ORDER BY h.position{direction} LIMIT CAST(:examined AS INTEGER)
+    SELECT walked.subject AS id, walked.position AS seq, (r.id IS NOT NULL AND ({where})) AS hit,
+        row_number() OVER () AS examined
+    FROM (
+        SELECT position, subject, type, kind FROM history WHERE position {past} :after
+        ORDER BY position{direction} LIMIT CAST(:examined AS INTEGER)
+    ) AS walked LEFT JOIN records AS r
+        ON walked.type = 'record.published' AND walked.kind = :kind AND r.id = walked.subject AND ({state})
 )
 """
 

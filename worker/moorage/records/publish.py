@@ -211,7 +211,7 @@ def insert(tx: Transaction, actor: str, planned: Plan, held_until: Instant | Non
     wished = [one.id for one in planned if one.draft.id is not None]
     if wished:
         tx.require(statements.IDS_ARE_UNUSED, RecordExists("an id was used before"), ids=canonical.compact(wished))
-    tx.refuse("records.id", RecordExists())
+    tx.refuse("records.id", RecordExists("an id was used before"))
     append_many(tx, actor, [one.event() for one in planned])
     common: dict[str, Scalar] = {"actor": actor, "count": len(planned), "held_until": held_until}
     inserted = [tx.run(statements.INSERT, drafts=rows, body=body, **common) for rows, body in _chunks(planned)]

@@ -8,7 +8,7 @@ from moorage.catalog.kinds import Kinds
 from moorage.kernel import canonical
 from moorage.kernel.errors import RecordRemoved, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS
+from moorage.kernel.limits import LINEAGE_DEPTH, LINEAGE_RECORDS, PAGE_BYTES
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import retention_statements, statements
 from moorage.records.model import Record, Relative, State
@@ -86,8 +86,8 @@ async def lineage(
 ) -> tuple[list[Relative], bool]:
     """The record's ancestors or descendants, nearest generation first, to `depth` generations (clause records.lineage).
 
-    The flag tells that LINEAGE_RECORDS cut the walk: more may have been there. A record that is reached at several depths
-    counts as often. Records that the caller may not read are left out. Raises RecordUnknown for the record itself,
+    The flag tells that LINEAGE_RECORDS or PAGE_BYTES cut the walk: more may have been there. A record that is reached at
+    several depths counts as often. Records that the caller may not read are left out. Raises RecordUnknown for the record itself,
     RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
     """
     if not 1 <= depth <= LINEAGE_DEPTH:
@@ -100,4 +100,6 @@ async def lineage(
     found = [Relative(row["depth"], Record.of(row)) for row in rows.rows]
     shown = {one.id for one in await visible(db, kinds, caller, now, [one.record for one in found])}
     kept = [one for one in found if one.record.id in shown]
-    return kept[:LINEAGE_RECORDS], any(row["walked"] > LINEAGE_RECORDS for row in rows.rows[:1])
+    return kept[:LINEAGE_RECORDS], any(
+        row["walked"] > LINEAGE_RECORDS or row["bytes_met"] > PAGE_BYTES for row in rows.rows[:1]
+    )
