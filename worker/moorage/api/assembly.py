@@ -13,10 +13,11 @@ from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
 from moorage.records import watch
 from moorage.records.artifacts.shred import ArtifactOrphans
-from moorage.records.due import RecordDelays, RecordLeases
+from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
 from moorage.records.interests import ExpiredInterests
 from moorage.records.patterns import parse
 from moorage.records.retention import Retention
+from moorage.records.sessions import ExpiredSessions
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
@@ -29,6 +30,8 @@ def due_works(blobs: Blobs | None = None) -> list[DueWork]:
     return [
         RecordLeases(),
         RecordDelays(),
+        StaleRecords(),
+        ExpiredSessions(),
         AwakeableDeadlines(),
         Retention(),
         ExpiredKeys(),

@@ -63,6 +63,7 @@ class RecordShown(Shown):
     priority: int
     attempts: int
     not_before: ShownInstant | None = None
+    ready_until: ShownInstant | None = Field(default=None, description="When it is dead-lettered unless it is claimed.")
     ended_at: ShownInstant | None = None
     failure: FailureShown | None = None
 
@@ -117,6 +118,8 @@ def record(one: Record) -> dict[str, Any]:
     }
     if one.not_before is not None:
         shown["not_before"] = render(one.not_before)
+    if one.ready_until is not None:
+        shown["ready_until"] = render(one.ready_until)
     if one.ended_at is not None:
         shown["ended_at"] = render(one.ended_at)
     if one.failure is not None:
@@ -149,5 +152,5 @@ def dead_letter(one: DeadLetter) -> dict[str, Any]:
 
 
 def earliest_wait(records: Iterable[Record]) -> Instant | None:
-    """When the first of these records stops waiting; None when none of them waits."""
-    return min((one.not_before for one in records if one.not_before is not None), default=None)
+    """When something happens to the first of these records by itself: it stops waiting, or its time to live ends."""
+    return min((due for one in records for due in (one.not_before, one.ready_until) if due is not None), default=None)

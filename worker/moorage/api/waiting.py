@@ -19,9 +19,15 @@ Attempt = Callable[[Instant, bool], Awaitable[list[Claim]]]
 
 
 async def claim_or_wait(
-    request: ApiRequest, kind: str, match: dict[str, Any], seconds: float, attempt: Attempt
+    request: ApiRequest,
+    kind: str,
+    match: dict[str, Any],
+    seconds: float,
+    attempt: Attempt,
+    remembered: bool = False,
 ) -> list[Claim]:
-    """What `attempt` claims, at once or within `seconds`; what it raises is raised."""
+    """What `attempt` claims, at once or within `seconds`; what it raises is raised. `remembered` says that an empty answer
+    must be kept, too."""
     if not seconds:
         return await attempt(request.now, False)
     ports, woken = request.ports, Woken("ring")
@@ -31,18 +37,20 @@ async def claim_or_wait(
     while True:
         try:
             claims = await attempt(ports.now(), True)
-        except NothingMatches:
+        except NothingMatches as nothing:
             left = deadline - _now(request)
             if left <= 0:
-                return await _give_up(request, attempt)
+                return await _give_up(attempt, request, remembered)
+            # Where the kind's rate left nothing, no ring tells when it lets something through again.
+            pause = left if nothing.retry_after is None else min(left, nothing.retry_after)
         else:
             if woken.reason == "scan":
                 # A ring was lost, perhaps more than one: let another look as well.
-                ports.bells.ring({kind: Ring(ready=1)})
+                ports.bells.ring({kind: Ring(ready=1, again=True)})
             return claims
         declared = ports.kinds.remembered(kind)
         wish = Wish(
-            seconds=left,
+            seconds=pause,
             group=group,
             bounded=declared is not None and declared.concurrency is not None,
             age_seconds=_now(request) - began,
@@ -51,8 +59,8 @@ async def claim_or_wait(
         )
         woken = await ports.bells.wait(kind, wish)
         spend(request, woken)
-        if woken.reason == "timeout":
-            return await _give_up(request, attempt)
+        if woken.reason == "timeout" and pause == left:
+            return await _give_up(attempt, request, remembered)
 
 
 def spend(request: ApiRequest, woken: Woken) -> None:
@@ -61,9 +69,9 @@ def spend(request: ApiRequest, woken: Woken) -> None:
     request.db.cost.rows_read += woken.rows_read
 
 
-async def _give_up(request: ApiRequest, attempt: Attempt) -> list[Claim]:
-    """Under a key the empty answer must be remembered, so it takes a claim that may be empty; else nothing is asked."""
-    if "idempotency-key" in request.headers:
+async def _give_up(attempt: Attempt, request: ApiRequest, remembered: bool) -> list[Claim]:
+    """An empty answer that must be remembered takes a claim that may be empty; else nothing is asked."""
+    if remembered:
         return await attempt(request.ports.now(), False)
     return []
 

@@ -39,7 +39,11 @@ def candidates(compiled: Compiled, slot: int, limit: str = ":limit") -> str:
     twice = 2 * len(found) + 2 * len(compiled.where) < _ROOM
     first = f"({limit} + {_MORE})" if twice else f"({limit} + {WIDE})"
     near = _LIMIT.sub(first, found)
-    wide = _LIMIT.sub(f"(CASE WHEN {_seek_wider(limit, first)} THEN {WIDE} ELSE 0 END)", found) if twice else "SELECT NULL AS id"
+    wide = (
+        _LIMIT.sub(f"(CASE WHEN {_seek_wider(limit, first)} THEN {WIDE} ELSE 0 END)", found)
+        if twice
+        else "SELECT NULL AS id"
+    )
     last, bound = ("wide", str(WIDE)) if twice else ("near", first)
     seek_far = f"NOT EXISTS (SELECT 1 FROM near_open UNION ALL SELECT 1 FROM wide_open) AND (SELECT count(*) FROM {last}) >= {bound}"
     return f"""

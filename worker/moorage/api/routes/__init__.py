@@ -13,6 +13,7 @@ from moorage.api.routes import (
     records,
     retention,
     seals,
+    sessions,
     system,
     testing,
     watch,
@@ -22,6 +23,7 @@ from moorage.api.routing import Route
 _USUAL = (
     records.api,
     claims.api,
+    sessions.api,
     dead_letters.api,
     artifacts.api,
     interests.api,

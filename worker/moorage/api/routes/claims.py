@@ -1,5 +1,6 @@
 """Claims: take records under a lease, and end or extend it."""
 
+import math
 from typing import Annotated
 
 import pydantic_core
@@ -13,6 +14,7 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.api.shapes import ClaimShown, LeaseShown, RecordShown, ResultSent
 from moorage.api.waiting import claim_or_wait
+from moorage.kernel import canonical
 from moorage.kernel.errors import (
     BodyInvalid,
     FailureTag,
@@ -25,6 +27,10 @@ from moorage.kernel.errors import (
     RecordExists,
     RecordUnknown,
     RequestInvalid,
+    SequenceConflict,
+    SequenceStale,
+    SessionExpired,
+    SessionUnknown,
     SettlementConflict,
 )
 from moorage.kernel.instants import Instant
@@ -38,8 +44,10 @@ from moorage.kernel.limits import (
     WAIT_SECONDS,
 )
 from moorage.records import claim, fail, settle
+from moorage.records.claim import Claims
 from moorage.records.model import Claim, ClaimRef, Failure
 from moorage.records.retention import next_look
+from moorage.records.sessions import MAX_SEQUENCE, Turn
 
 api = router("claims")
 
@@ -58,12 +66,28 @@ class ClaimSent(Sent):
     limit: int = Field(default=1, ge=1, le=int(CLAIM_BATCH))
     lease_seconds: LeaseSeconds | None = None
     wait_seconds: float = Field(default=0, ge=0, le=int(WAIT_SECONDS))
+    session: str | None = Field(default=None, max_length=int(ID_CHARACTERS), description="A session that is open.")
+    consumer: str | None = Field(default=None, description="Who counts claims in the session.")
+    sequence: int | None = Field(default=None, ge=1, le=MAX_SEQUENCE, description="The number of this claim, counted up.")
+
+    def turn(self) -> Turn | None:
+        """The claim's place in its session, if it has one. Raises RequestInvalid unless all three fields are there."""
+        if self.session is None or self.consumer is None or self.sequence is None:
+            missing = [name for name in ("session", "consumer", "sequence") if getattr(self, name) is None]
+            if len(missing) == 3:
+                return None
+            errors = [{"pointer": f"/{name}", "message": "is required with the other two"} for name in missing]
+            raise RequestInvalid("session, consumer and sequence go together", errors=errors)
+        asked = [self.kind, self.match, self.worker, self.limit, self.lease_seconds]
+        return Turn(self.session, self.consumer, self.sequence, canonical.digest(canonical.dumps(asked)))
 
 
 class ClaimsShown(Shown):
-    """The claimed records, oldest first within priority; empty when nothing matched now."""
+    """The claimed records, oldest first within priority; empty when nothing matched now. `retry_after` are seconds, where
+    the kind's rate left nothing to claim."""
 
     claims: list[ClaimShown]
+    retry_after: float | None = None
 
 
 class UnderEpoch(Sent):
@@ -142,14 +166,27 @@ async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
     return ClaimRef(record, sent.epoch)
 
 
-@api.post("/claims", response_model=ClaimsShown, responses=fails(KindUnknown, PatternInvalid, IdempotencyConflict))
+@api.post(
+    "/claims",
+    response_model=ClaimsShown,
+    responses=fails(
+        KindUnknown,
+        PatternInvalid,
+        IdempotencyConflict,
+        SessionUnknown,
+        SessionExpired,
+        SequenceStale,
+        SequenceConflict,
+    ),
+)
 async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     """Claim records of a kind that match. Each goes to one claimer only, under an epoch larger than any before.
 
     When nothing matches, a claim with `wait_seconds` answers as soon as something does, and with an empty list after that
-    time.
+    time. With `session`, `consumer` and `sequence` the claim is numbered: asked again with the latest number it answers the
+    same claim, an empty one too, and takes nothing; an older number is refused.
     """
-    key = request.key()
+    key, turn = request.key(), sent.turn()
 
     async def attempt(now: Instant, or_nothing: bool) -> list[Claim]:
         return await claim.claim(
@@ -164,11 +201,16 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
             sent.lease_seconds,
             key,
             or_nothing=or_nothing,
+            turn=turn,
         )
 
-    claims = await claim_or_wait(request, sent.kind, sent.match, sent.wait_seconds, attempt)
+    claims = await claim_or_wait(request, sent.kind, sent.match, sent.wait_seconds, attempt, key is not None or turn is not None)
     request.wake(min((one.lease.expires_at for one in claims), default=None))
-    return Answer({"claims": [shapes.claim(one) for one in claims]})
+    shown = {"claims": [shapes.claim(one) for one in claims]}
+    retry_after = claims.retry_after if isinstance(claims, Claims) else None
+    if retry_after is None:
+        return Answer(shown)
+    return Answer({**shown, "retry_after": retry_after}, headers={"retry-after": str(max(1, math.ceil(retry_after)))})
 
 
 @api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED))
@@ -188,7 +230,7 @@ async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) ->
 async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
     """Give a record back unworked; the attempt is not counted."""
     ref = await _ref(request, record, sent)
-    await claim.release(request.db, request.caller, request.now, ref, request.key())
+    request.wake(await claim.release(request.db, request.caller, request.now, ref, request.key()))
     return nothing()
 
 
@@ -221,6 +263,6 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
         sent.dead_letter,
         request.key(),
     )
-    request.wake(failed.not_before)
+    request.wake(shapes.earliest_wait([failed]))
     request.wake(next_look(request.ports.kinds, failed))
     return Answer({"record": shapes.record(failed)})
