@@ -21,7 +21,6 @@ _UNAVAILABLE: Final = ("(10001)", "(10043)", "(10054)", "(10058)")
 """R2's numbers for an internal error, unavailability, a lost client and too many requests at once."""
 
 _OTHER_DIGEST: Final = "(10037)"
-_NO_SUCH_RANGE: Final = "(10039)"
 
 
 class R2Blobs:
@@ -82,19 +81,30 @@ class R2Blobs:
     async def open(self, sha256: str, span: BlobRange | None = None) -> ByteStream:
         key = blob_key(sha256)
         if span is not None:
-            wanted = {"range": {"offset": span.offset, "length": span.length}}
-            found = await self._ask(lambda: self._bucket.get(key, options(wanted)), corrupt(sha256))
-        else:
-            found = await self._ask(lambda: self._bucket.get(key))
+            return await self._open_part(sha256, span)
+        found = await self._ask(lambda: self._bucket.get(key))
         if absent(found):
             raise missing(sha256)
-        if span is not None:
-            if span.offset + span.length > found.size:
-                raise corrupt(sha256)
-            return Outgoing(found.body, span.length)
         content = Verified(found.body, int(found.size), sha256)
         await content.begin()
         return content
+
+    async def _open_part(self, sha256: str, span: BlobRange) -> ByteStream:
+        key, end = blob_key(sha256), span.offset + span.length
+        wanted = {"range": {"offset": span.offset, "length": span.length}}
+        try:
+            found = await self._ask(lambda: self._bucket.get(key, options(wanted)))
+        except MoorageError:
+            # A range past the end is refused in several ways, none of which says so.
+            size = await self.size(sha256)
+            if size is not None and end > size:
+                raise corrupt(sha256) from None
+            raise
+        if absent(found):
+            raise missing(sha256)
+        if end > found.size:
+            raise corrupt(sha256)
+        return Outgoing(found.body, span.length)
 
     async def get(self, sha256: str, span: BlobRange | None = None) -> bytes:
         content = await self._whole(sha256) if span is None else await self._part(sha256, span)
@@ -169,19 +179,16 @@ class R2Blobs:
                 raise RequestInvalid(f"the body ended before it was complete: {message[:100]}") from None
             raise _error(message) from None
 
-    async def _ask(self, ask: Callable[[], Awaitable[Answer]], out_of_range: MoorageError | None = None) -> Answer:
-        return await resend(lambda: _told(ask, out_of_range), self._patience)
+    async def _ask(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await resend(lambda: _told(ask), self._patience)
 
 
-async def _told(ask: Callable[[], Awaitable[Answer]], out_of_range: MoorageError | None = None) -> Answer:
+async def _told(ask: Callable[[], Awaitable[Answer]]) -> Answer:
     """What the bucket answers, however long that takes, with its errors as ours."""
     try:
         return await ask()
     except JsException as error:
-        message = message_of(error)
-        if out_of_range is not None and _NO_SUCH_RANGE in message:
-            raise out_of_range from None
-        raise _error(message) from None
+        raise _error(message_of(error)) from None
 
 
 def _uploaded(found: Any) -> Instant:
