@@ -184,13 +184,16 @@ async def test_the_clock_drains_a_backlog_in_bounded_batches(store: Store) -> No
     assert await broken(store) is None
 
 
-async def test_looking_whether_to_seal_reads_a_row_of_each_table(store: Store) -> None:
-    await sealed(store, *[3] * 8)
-    await many(store, 300)
-    db = store.db()
-    await next_due(db, NOW, [HistorySeals()])
-    assert db.cost.trips == 1
-    assert db.cost.rows_read <= 4
+async def test_looking_whether_to_seal_reads_the_same_few_rows_however_much_waits(store: Store) -> None:
+    read = []
+    for count in (1, 300):
+        await sealed(store, *[3] * 8)
+        await many(store, count)
+        db = store.db()
+        await next_due(db, NOW, [HistorySeals()])
+        assert db.cost.trips == 1
+        read.append(db.cost.rows_read)
+    assert read[0] == read[1] <= 6
 
 
 async def test_sealing_while_others_commit_and_seal_loses_and_repeats_nothing(store: Store) -> None:

@@ -90,6 +90,31 @@ def test_an_earlier_instant_rings_although_a_later_one_was_armed_first(root: htt
     assert root.get(f"/records/{late}").json()["state"] == "claimed"
 
 
+@pytest.mark.clause("history.seal", "timers.alarm")
+def test_history_is_sealed_by_the_clocks_alarm_and_an_edit_of_the_database_is_found(
+    root: httpx.Client, plain: LocalEdge
+) -> None:
+    leased(root, "clock.sealed", 3600, 3)
+    last = root.get("/history", params={"limit": 500}).json()["items"][-1]["position"]
+
+    def sealed() -> Any:
+        newest = root.get("/seals", params={"order": "desc", "limit": 1}).json()["items"]
+        return newest[0] if newest and newest[0]["position"] >= last else None
+
+    newest = eventually(sealed, 20)
+    head = {"position": newest["position"], "link": newest["link"]}
+    verified = root.post("/seals/verify", json={"head": head}).json()
+    assert verified["ok"]
+    assert verified["checked"] >= last
+    with sqlite3.connect(plain.d1_path()) as database:
+        database.execute("UPDATE history SET actor = actor || '!' WHERE position = ?", (last,))
+    found = root.post("/seals/verify", json={"head": head}).json()
+    assert (found["ok"], found["broken"]["position"]) == (False, last)
+    with sqlite3.connect(plain.d1_path()) as database:
+        database.execute("UPDATE history SET actor = rtrim(actor, '!') WHERE position = ?", (last,))
+    assert root.post("/seals/verify", json={"head": head}).json()["ok"]
+
+
 @pytest.mark.clause("timers.alarm")
 def test_a_burst_is_drained_to_the_last_item(root: httpx.Client) -> None:
     leased(root, "clock.burst", 4, 450)

@@ -3,7 +3,7 @@
 # The end of the chain: the last sealed position, its link, and the last position of all. Each is read at a table's end.
 ENDS = """
 SELECT (SELECT max(position) FROM seals) AS sealed,
-    (SELECT substr(links, -64) FROM seals ORDER BY position DESC LIMIT 1) AS link,
+    (SELECT substr(links, -64) FROM seals WHERE position = (SELECT max(position) FROM seals)) AS link,
     (SELECT max(position) FROM history) AS last
 """
 
