@@ -36,9 +36,9 @@ class Bell(DurableObject):
         self._kind = ""
         self._bell = bell.Bell(uuid.uuid4().hex, time.monotonic, self._look)
 
-    async def ring(self, ready: int, freed: int) -> str:
-        """Something of the kind was committed; answers a `Heard`."""
-        return json.dumps(asdict(self._bell.ring(Ring(int(ready), int(freed)))))
+    async def ring(self, ring: str) -> str:
+        """Something of the kind was committed, as a `Ring` says; answers a `Heard`."""
+        return json.dumps(asdict(self._bell.ring(Ring(**json.loads(ring)))))
 
     async def wait(self, kind: str, wish: str) -> str:
         """Wait as a `Wish` says; answers a `Woken`."""
@@ -98,7 +98,7 @@ class BellStubs:
 
     async def _ring(self, kind: str, ring: Ring) -> None:
         try:
-            heard = json.loads(await self._stub(kind).ring(ring.ready, ring.freed))
+            heard = json.loads(await self._stub(kind).ring(json.dumps(asdict(ring))))
             self._quiet.learn(kind, Heard(**heard))
         except Exception as error:
             _log.warning("a bell could not be rung: %s", type(error).__name__)

@@ -83,14 +83,16 @@ class Woken:
 class Ring:
     """What a commit changed of one kind: records that may be claimable now, and claims that ended.
 
-    A ring of nothing is for watches alone.
+    A ring of nothing is for watches alone. `again` is for a claim that was woken by a look and found something: there may
+    be more of which nobody told, so whoever wakes rings again in turn.
     """
 
     ready: int = 0
     freed: int = 0
+    again: bool = False
 
     def __add__(self, other: "Ring") -> "Ring":
-        return Ring(self.ready + other.ready, self.freed + other.freed)
+        return Ring(self.ready + other.ready, self.freed + other.freed, self.again or other.again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class Bell:
             number = _wakes(ring, group)
             sleeping = [waiter for waiter in parked if not waiter.woken.done()][:number]
             for waiter in sleeping:
-                waiter.wake("ring")
+                waiter.wake("scan" if ring.again else "ring")
             rung.left[group] = number - len(sleeping)
         if len(self._remembered) == _REMEMBERED:
             self._forgotten = self._remembered[0].number
