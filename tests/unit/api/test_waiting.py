@@ -67,7 +67,9 @@ async def test_it_does_not_wait_where_something_matches(house: House, api: httpx
 
 
 @pytest.mark.clause("records.claim-wait")
-async def test_it_ends_when_a_record_is_released_failed_recovered_due_or_requeued(house: House, api: httpx.AsyncClient) -> None:
+async def test_it_ends_when_a_record_is_released_failed_recovered_due_or_requeued(
+    house: House, api: httpx.AsyncClient
+) -> None:
     record = await publish(api)
     (first,) = await claimed(asyncio.create_task(api.post("/claims", json=CLAIM)))
     epoch = first[1]
@@ -85,7 +87,9 @@ async def test_it_ends_when_a_record_is_released_failed_recovered_due_or_requeue
     task = await waiting(house, api)
     await house.advance(30)
     ((_, epoch),) = await claimed(task)
-    (await api.post(f"/claims/{record}/fail", json={"epoch": epoch, "error": error, "retry_after_seconds": 60})).raise_for_status()
+    (
+        await api.post(f"/claims/{record}/fail", json={"epoch": epoch, "error": error, "retry_after_seconds": 60})
+    ).raise_for_status()
     task = await waiting(house, api)
     await house.advance(60)
     ((_, epoch),) = await claimed(task)
@@ -124,7 +128,9 @@ async def test_patterns_are_not_kept_waiting_by_one_another(house: House, api: h
 
 
 @pytest.mark.clause("records.claim-wait", "records.idempotent")
-async def test_under_a_key_the_answer_that_is_remembered_is_the_one_that_was_given(house: House, api: httpx.AsyncClient) -> None:
+async def test_under_a_key_the_answer_that_is_remembered_is_the_one_that_was_given(
+    house: House, api: httpx.AsyncClient
+) -> None:
     headers = {"idempotency-key": "k"}
     task = await waiting(house, api, headers=headers)
     record = await publish(api)
@@ -166,7 +172,7 @@ async def test_waiting_is_bounded(api: httpx.AsyncClient, seconds: Any) -> None:
 async def test_a_commit_rings_once_for_each_kind_and_tells_how_much_is_ready(house: House, api: httpx.AsyncClient) -> None:
     (await api.put("/kinds/other", json={})).raise_for_status()
     house.bells.rung.clear()
-    batch = [{"kind": kind, "body": {}} for kind in ("job", "other", "job")]
+    batch: list[dict[str, Any]] = [{"kind": kind, "body": {}} for kind in ("job", "other", "job")]
     (await api.post("/records/batch", json={"records": batch})).raise_for_status()
     assert house.bells.rung == [("job", Ring(ready=2)), ("other", Ring(ready=1))]
     house.bells.rung.clear()

@@ -197,6 +197,23 @@ def test_a_lost_ring_is_made_good_by_the_next_look_one_of_each_pattern() -> None
     run(main())
 
 
+@pytest.mark.clause("records.claim-wait")
+def test_a_claim_that_its_rate_holds_back_asks_for_one_look_for_all() -> None:
+    async def main() -> None:
+        tower = Tower()
+        tower.shows = Look(5, ready=True)
+        waits = await tower.park(*[claim(look_in=2)] * 50)
+        await asyncio.sleep(1.9)
+        assert await woken(waits) == []
+        await asyncio.sleep(0.2)
+        assert (await woken(waits), tower.looks) == ([0], 1)
+        tower.bell.ring(Ring(ready=1, again=True))
+        assert await woken(waits) == [0, 1]
+        assert waits[1].result().reason == "scan"
+
+    run(main())
+
+
 @pytest.mark.clause("history.watch")
 def test_a_look_wakes_the_watches_that_stand_behind() -> None:
     async def main() -> None:

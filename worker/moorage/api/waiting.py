@@ -41,8 +41,7 @@ async def claim_or_wait(
             left = deadline - _now(request)
             if left <= 0:
                 return await _give_up(attempt, request, remembered)
-            # Where the kind's rate left nothing, no ring tells when it lets something through again.
-            pause = left if nothing.retry_after is None else min(left, nothing.retry_after)
+            look_in = nothing.retry_after
         else:
             if woken.reason == "scan":
                 # A ring was lost, perhaps more than one: let another look as well.
@@ -50,16 +49,17 @@ async def claim_or_wait(
             return claims
         declared = ports.kinds.remembered(kind)
         wish = Wish(
-            seconds=pause,
+            seconds=left,
             group=group,
             bounded=declared is not None and declared.concurrency is not None,
             age_seconds=_now(request) - began,
+            look_in=look_in,
             seen=woken.seen,
             place=woken.place,
         )
         woken = await ports.bells.wait(kind, wish)
         spend(request, woken)
-        if woken.reason == "timeout" and pause == left:
+        if woken.reason == "timeout":
             return await _give_up(attempt, request, remembered)
 
 

@@ -65,7 +65,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What history is told in a transaction: the type of its entries, and how many of each kind, or rows with their kinds."""
+    """What history is told in a transaction: the type of entries, and how many of each kind, or rows with their kinds."""
 
     type: str
     kinds: Mapping[str, int] | Answer

@@ -29,6 +29,9 @@ RESCAN_SECONDS: Final = 10.0
 EARLY_SECONDS: Final = 1.0
 """The same for one that has just come and waits for what is not always rung for; see `Heard`."""
 
+LEAST_SECONDS: Final = 0.05
+"""The least time between two looks."""
+
 MARGIN_SECONDS: Final = 1.0
 """How long a request may travel between its reading of the database and its parking."""
 
@@ -50,7 +53,8 @@ class Wish:
     """One wait, of `seconds` at most.
 
     `group` names the claim's pattern; None is a watch, which has read up to `position`. `bounded` is true for claims of a
-    kind where the end of another claim may make room. `seen` is what an earlier wait of the same request answered;
+    kind where the end of another claim may make room. `look_in` asks for a look after so many seconds, of which no ring
+    will tell: the kind's rate lets something through again. `seen` is what an earlier wait of the same request answered;
     without it, `age_seconds` tells how long ago the request began to read.
     """
 
@@ -59,6 +63,7 @@ class Wish:
     bounded: bool = False
     position: int = 0
     age_seconds: float = 0.0
+    look_in: float | None = None
     seen: Seen | None = None
     place: int | None = None
 
@@ -243,6 +248,8 @@ class Bell:
             self._next_look = now + RESCAN_SECONDS
         if wish.seen is None and (wish.group is None or wish.bounded):
             self._next_look = min(self._next_look, now + EARLY_SECONDS)
+        if wish.look_in is not None:
+            self._next_look = min(self._next_look, now + max(wish.look_in, LEAST_SECONDS))
         self._places += 1
         place = self._places if wish.place is None else wish.place
         waiter = _Waiter(place, wish, asyncio.get_running_loop().create_future())
