@@ -61,6 +61,11 @@ class World:
         await self._move(end)
         await settled()
 
+    async def leap(self, seconds: float) -> None:
+        """Let much time pass at once, as when the machine slept: each sleeper wakes late, and once."""
+        await self._move(self.clock.seconds + seconds)
+        await self.advance(0)
+
     async def _move(self, to: float) -> None:
         self.clock.seconds = max(self.clock.seconds, to)
         ahead = self.clock.seconds - (self.house.now - START) / 1000

@@ -76,7 +76,8 @@ class Job:
     """Work on records of a kind that match.
 
     `concurrency` records at once (at most CLAIM_BATCH are claimed in one request). A lease lasts `lease_seconds` and is
-    renewed while the handler runs. `wait_seconds` is how long one request waits for a record. When the worker is stopped,
+    renewed while the handler runs. `wait_seconds` is how long one request waits for a record, at most WAIT_SECONDS. Claims
+    are `numbered` in a session where the deployment has sessions, so that no answer is lost. When the worker is stopped,
     handlers have `grace_seconds` to end; then they are cancelled and their records given back. With `announce` the worker
     publishes what it would claim, for dry runs to find.
     """
@@ -87,8 +88,9 @@ class Job:
     name: str = field(default_factory=own_name)
     concurrency: int = 1
     lease_seconds: float = 30
-    wait_seconds: float = 10
+    wait_seconds: float = 20
     grace_seconds: float = 20
+    numbered: bool = True
     announce: bool = False
 
     def __post_init__(self) -> None:
@@ -113,8 +115,9 @@ def worker(
     name: str | None = None,
     concurrency: int = 1,
     lease_seconds: float = 30,
-    wait_seconds: float = 10,
+    wait_seconds: float = 20,
     grace_seconds: float = 20,
+    numbered: bool = True,
     announce: bool = False,
 ) -> Callable[[Handler], Job]:
     """Make a Job of an async function; `moorage.client.run` runs it. The options are those of Job."""
@@ -129,6 +132,7 @@ def worker(
             lease_seconds,
             wait_seconds,
             grace_seconds,
+            numbered,
             announce,
         )
 

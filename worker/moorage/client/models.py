@@ -101,6 +101,23 @@ class Claim(Answered):
         return Held(self.record.id, self.lease.epoch)
 
 
+class Cursor(Answered):
+    """The latest completed claim of a consumer."""
+
+    consumer: str
+    sequence: int
+    completed_at: Moment
+
+
+class Session(Answered):
+    """A session in which consumers number their claims, and how far they have come where that was asked for."""
+
+    session: str
+    created_at: Moment
+    expires_at: Moment
+    consumers: list[Cursor] | None = None
+
+
 class Receipt(Answered):
     """Proof of a settlement: the same for every replay of it."""
 

@@ -16,6 +16,7 @@ from moorage.client.models import Change, Entry, Page
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
 from moorage.client.seals import Seals
+from moorage.client.sessions import Sessions
 from moorage.client.timing import RealTime, Timing
 from moorage.client.watch import watch
 from moorage.client.wire import Patience, Wire
@@ -58,6 +59,7 @@ class Moorage:
         self.wire = Wire(self._http, patience or Patience(), timing or RealTime())
         self.records = Records(self.wire)
         self.claims = Claims(self.wire)
+        self.sessions = Sessions(self.wire)
         self.kinds = Kinds(self.wire)
         self.credentials = Credentials(self.wire)
         self.interests = Interests(self.wire)

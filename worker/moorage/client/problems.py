@@ -49,6 +49,11 @@ class Problem(ClientFailure):
         self.request_id = request_id
         super().__init__(f"{self.code}: {self.detail}" if self.detail else self.code)
 
+    @property
+    def final(self) -> bool:
+        """Whether the request itself is at fault: the same again, later, will be answered the same."""
+        return self.status < 500 and not self.retryable
+
     @classmethod
     def of(cls, answer: httpx.Response) -> Self:
         """The problem in an answer whose body has been read. An error of something between us, a proxy's page for

@@ -81,10 +81,18 @@ class Worker:
         finally:
             for task in beside:
                 task.cancel()
-            await self._drain()
-            if self.job.announce:
-                with suppress(ClientFailure):
-                    await self._moorage.interests.withdraw(self.job.name)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """End what is still held, and take back what was said."""
+        await self._drain()
+        try:
+            await self._give_back(await self._taking.withdraw())
+        except ClientFailure as failure:
+            self._report(Report("trouble", detail=str(failure)))
+        if self.job.announce:
+            with suppress(ClientFailure):
+                await self._moorage.interests.withdraw(self.job.name)
 
     async def _take(self) -> None:
         idle, trouble = _FIRST_IDLE, _FIRST_TROUBLE
@@ -98,7 +106,7 @@ class Worker:
             try:
                 claims = await self._taken(room)
             except ClientFailure as failure:
-                if isinstance(failure, Problem) and not failure.retryable:
+                if isinstance(failure, Problem) and failure.final:
                     raise
                 self._report(Report("trouble", detail=str(failure)))
                 await self._unless_stopped(self._timing.sleep(trouble))
@@ -107,7 +115,7 @@ class Worker:
             trouble = _FIRST_TROUBLE
             # Counted from before the request, a lease ends here no later than there, whatever the clocks say. One that
             # waited may have claimed long after that; then the first renewal tells.
-            claimed = self._timing.now() if self._taking.wait_seconds else began
+            claimed = self._timing.now() if self._taking.wait_seconds else self._taking.asked_at
             for claim in claims:
                 self._hold(claim, claimed)
             if claims or self._timing.now() - began >= self._taking.wait_seconds / 2 > 0:
@@ -117,22 +125,34 @@ class Worker:
             idle = min(2 * idle, _LONGEST_IDLE)
 
     async def _taken(self, room: int) -> list[Claim]:
-        """What one request claims. A request that waits is let end when the worker is stopped, for the other side would
-        otherwise go on waiting and claim for nobody; what it brings then is given back."""
+        """What one request claims. A stop breaks off a numbered one, whose records are found again; another one is let
+        end, for the deployment would go on waiting and claim for nobody, and what it brings then is given back."""
         taking = asyncio.create_task(self._taking.take(room))
-        abandoned = asyncio.create_task(self._abandoning.wait())
         try:
-            await asyncio.wait({taking, abandoned}, return_when=asyncio.FIRST_COMPLETED)
+            await self._first(taking, self._stopping.wait())
+            if not taking.done() and not self._taking.numbered:
+                await self._first(taking, self._abandoning.wait())
             if not taking.done():
                 return []
             claims = taking.result()
         finally:
-            await _cancel(taking, abandoned)
+            await _cancel(taking)
         if self._stopping.is_set():
-            for claim in claims:
-                await self._release(claim)
+            await self._give_back(claims)
             return []
         return claims
+
+    async def _give_back(self, claims: list[Claim]) -> None:
+        for claim in claims:
+            await self._release(claim)
+
+    async def _first(self, task: "asyncio.Future[Any]", other: Coroutine[Any, Any, Any]) -> None:
+        """Return when the task has ended or the other has, which then is no more."""
+        beside = asyncio.create_task(other)
+        try:
+            await asyncio.wait({task, beside}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _cancel(beside)
 
     def _hold(self, claim: Claim, claimed: float) -> None:
         self._report(Report("claimed", claim))
@@ -177,7 +197,7 @@ class Worker:
             try:
                 await self._within(deadline - began, self._moorage.claims.renew(claim, length))
             except Problem as problem:
-                if not problem.retryable:
+                if problem.final:
                     return str(problem)
                 renewal = self._timing.now() + length / 10
             except (Unanswered, TimeoutError):
@@ -195,7 +215,7 @@ class Worker:
         try:
             await self._moorage.claims.settle(claim, results)
         except Problem as problem:
-            if problem.tag is FailureTag.FENCED or problem.retryable:
+            if problem.tag is FailureTag.FENCED or not problem.final:
                 self._report(Report("lost", claim, str(problem)))
             else:
                 # The results themselves were refused: another attempt may make better ones, and the reason is kept.
@@ -249,22 +269,22 @@ class Worker:
             await self._timing.sleep(_INTEREST_SECONDS / 3)
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, Any]) -> None:
-        task, stopped = asyncio.create_task(waiting), asyncio.create_task(self._stopping.wait())
+        task = asyncio.create_task(waiting)
         try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await self._first(task, self._stopping.wait())
         finally:
-            await _cancel(task, stopped)
+            await _cancel(task)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """The work's result. Raises TimeoutError when it takes longer, by the client's own timing."""
-        task, late = asyncio.create_task(work), asyncio.create_task(self._timing.sleep(seconds))
+        task = asyncio.create_task(work)
         try:
-            await asyncio.wait({task, late}, return_when=asyncio.FIRST_COMPLETED)
+            await self._first(task, self._timing.sleep(seconds))
             if not task.done():
                 raise TimeoutError
             return task.result()
         finally:
-            await _cancel(task, late)
+            await _cancel(task)
 
 
 async def _cancel(*tasks: "asyncio.Future[Any]") -> None:
