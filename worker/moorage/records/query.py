@@ -87,8 +87,8 @@ async def lineage(
     """The record's ancestors or descendants, nearest generation first, to `depth` generations (clause records.lineage).
 
     The flag tells that LINEAGE_RECORDS or PAGE_BYTES cut the walk: more may have been there. A record that is reached at
-    several depths counts as often. Records that the caller may not read are left out. Raises RecordUnknown for the record itself,
-    RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
+    several depths counts as often. Records that the caller may not read are left out. Raises RecordUnknown for the record
+    itself, RequestInvalid for a depth outside 1 to LINEAGE_DEPTH.
     """
     if not 1 <= depth <= LINEAGE_DEPTH:
         raise RequestInvalid(f"depth lies between 1 and {LINEAGE_DEPTH}")
