@@ -33,8 +33,8 @@ async def settle(
     if len(results) > SETTLE_RESULTS:
         raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
     check_publisher({draft.kind for draft in results})
-    digest = _digest(results)
-    children = [_child(draft, ref.record) for draft in results]
+    digest = digest_of(results)
+    children = [child(draft, ref.record) for draft in results]
     for attempt in range(REPLANS):
         tx = Transaction(now)
         ref = fence(tx, caller, ref)
@@ -92,11 +92,13 @@ async def _settled_before(db: Database, caller: Caller, ref: ClaimRef, digest: s
     return Settlement(receipt, Record.of(row), [records[one] for one in receipt["results"] if one in records])
 
 
-def _child(draft: Draft, parent: str) -> Draft:
+def child(draft: Draft, parent: str) -> Draft:
+    """The result as a record that names what it came from."""
     return Draft(draft.kind, draft.body, (parent,), draft.metadata, draft.priority, draft.not_before, draft.id)
 
 
-def _digest(results: Sequence[Draft]) -> str:
+def digest_of(results: Sequence[Draft]) -> str:
+    """What tells one settlement's results from another's."""
     content = [
         [draft.kind, dict(draft.body), dict(draft.metadata), draft.priority, draft.not_before, draft.id] for draft in results
     ]

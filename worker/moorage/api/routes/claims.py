@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from moorage.api import shapes
 from moorage.api.answers import Answer, nothing
-from moorage.api.fields import Epoch, JsonObject, RecordId, Sent, Shown, fails
+from moorage.api.fields import Epoch, JsonObject, ProblemShown, RecordId, Sent, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.api.shapes import ClaimShown, LeaseShown, RecordShown, ResultSent
@@ -23,7 +23,9 @@ from moorage.kernel.errors import (
     KindUnknown,
     LeaseExpired,
     LeaseFenced,
+    MoorageError,
     PatternInvalid,
+    PayloadTooLarge,
     RecordExists,
     RecordUnknown,
     RequestInvalid,
@@ -43,7 +45,8 @@ from moorage.kernel.limits import (
     TEXT_CHARACTERS,
     WAIT_SECONDS,
 )
-from moorage.records import claim, fail, settle
+from moorage.records import batches, claim, fail, settle
+from moorage.records.batches import Ending, Renewal
 from moorage.records.claim import Claims
 from moorage.records.model import Claim, ClaimRef, Failure
 from moorage.records.retention import next_look
@@ -154,6 +157,62 @@ class FailedShown(Shown):
     record: RecordShown
 
 
+class RenewItem(UnderEpoch):
+    """A claim to renew; `lease_seconds` supersedes what is said for all."""
+
+    record: str = Field(max_length=int(ID_CHARACTERS))
+    lease_seconds: LeaseSeconds | None = None
+
+
+class RenewManySent(Sent):
+    """Claims to renew, each record once."""
+
+    items: list[RenewItem] = Field(min_length=1, max_length=int(CLAIM_BATCH))
+    lease_seconds: LeaseSeconds | None = None
+
+
+class RenewedItem(Shown):
+    """What became of one claim: its lease, or the problem."""
+
+    record: str
+    lease: LeaseShown | None = None
+    error: ProblemShown | None = None
+
+
+class RenewedShown(Shown):
+    """The outcomes, in the order given."""
+
+    items: list[RenewedItem]
+
+
+class SettleItem(SettleSent):
+    """A claim to settle."""
+
+    record: str = Field(max_length=int(ID_CHARACTERS))
+
+
+class SettleManySent(Sent):
+    """Claims to settle, each record once."""
+
+    items: list[SettleItem] = Field(min_length=1, max_length=int(CLAIM_BATCH))
+
+
+class SettledItem(Shown):
+    """What became of one claim: its receipt with the consumed record and its results, or the problem."""
+
+    record: str
+    receipt: ReceiptShown | None = None
+    settled: RecordShown | None = None
+    results: list[RecordShown] | None = None
+    error: ProblemShown | None = None
+
+
+class SettledManyShown(Shown):
+    """The outcomes, in the order given."""
+
+    items: list[SettledItem]
+
+
 async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
     """The claim that the request shows. Raises RequestInvalid for an epoch that was written as a fraction.
 
@@ -164,6 +223,16 @@ async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
         message = "must be the integer that came with the claim"
         raise RequestInvalid(f"/epoch: {message}", errors=[{"pointer": "/epoch", "message": message}])
     return ClaimRef(record, sent.epoch)
+
+
+async def _check_epochs(request: ApiRequest) -> None:
+    """Raise RequestInvalid for an item whose epoch was written as a fraction; see `_ref`."""
+    written = [item["epoch"] for item in pydantic_core.from_json(await request.body())["items"]]
+    for place, epoch in enumerate(written):
+        if type(epoch) is not int:
+            message = "must be the integer that came with the claim"
+            pointer = f"/items/{place}/epoch"
+            raise RequestInvalid(f"{pointer}: {message}", errors=[{"pointer": pointer, "message": message}])
 
 
 @api.post(
@@ -211,6 +280,42 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     if retry_after is None:
         return Answer(shown)
     return Answer({**shown, "retry_after": retry_after}, headers={"retry-after": str(max(1, math.ceil(retry_after)))})
+
+
+@api.post("/claims/renew", response_model=RenewedShown)
+async def renew_claims(request: ApiRequest, sent: RenewManySent) -> Response:
+    """Extend many leases. Each item has an outcome of its own: the lease, or the problem that a single call would answer."""
+    await _check_epochs(request)
+    items = [Renewal(ClaimRef(one.record, one.epoch), one.lease_seconds or sent.lease_seconds) for one in sent.items]
+    found = await batches.renew_many(request.db, request.ports.kinds, request.caller, request.now, items)
+    shown = [
+        {"record": item.ref.record, "error": one.problem()}
+        if isinstance(one, MoorageError)
+        else {"record": item.ref.record, "lease": shapes.lease(one)}
+        for item, one in zip(items, found, strict=True)
+    ]
+    return Answer({"items": shown})
+
+
+@api.post("/claims/settle", response_model=SettledManyShown, responses=fails(PayloadTooLarge, KindConflict))
+async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
+    """Settle many claims. Each item has an outcome of its own, and the same settlement again answers its first receipt."""
+    await _check_epochs(request)
+    items = [
+        Ending(ClaimRef(one.record, one.epoch), tuple(result.draft() for result in one.results)) for one in sent.items
+    ]
+    found = await batches.settle_many(request.db, request.ports.kinds, request.caller, request.now, items)
+    shown = []
+    for item, one in zip(items, found, strict=True):
+        if isinstance(one, MoorageError):
+            shown.append({"record": item.ref.record, "error": one.problem()})
+            continue
+        request.wake(shapes.earliest_wait(one.results))
+        request.wake(next_look(request.ports.kinds, one.record))
+        results = [shapes.record(result) for result in one.results]
+        settled = {"receipt": one.receipt, "settled": shapes.record(one.record), "results": results}
+        shown.append({"record": item.ref.record, **settled})
+    return Answer({"items": shown})
 
 
 @api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED))

@@ -1,0 +1,323 @@
+"""Renewing and settling many claims in one request (clauses records.settle, records.settle-replay, leases.renew).
+
+Each item means what the single call means, with the same history, and has an outcome of its own: one item's refusal undoes
+nothing of another's. The round trips do not grow with the items: one when all may go through.
+"""
+
+import hmac
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moorage.catalog.access import Caller
+from moorage.catalog.builtin import check_publisher
+from moorage.catalog.kinds import Kinds
+from moorage.catalog.revisions import KindChanged
+from moorage.history.append import append_selected
+from moorage.kernel import canonical
+from moorage.kernel.errors import (
+    DeploymentError,
+    KindConflict,
+    LeaseExpired,
+    LeaseFenced,
+    MoorageError,
+    PayloadTooLarge,
+    RecordExists,
+    RecordUnknown,
+    RequestInvalid,
+    SettlementConflict,
+)
+from moorage.kernel.instants import Instant, render
+from moorage.kernel.limits import CLAIM_BATCH, PUBLISH_BATCH, PUBLISH_BATCH_BYTES, SETTLE_RESULTS
+from moorage.records import batch_statements, publish, query
+from moorage.records.claim import MAX_EPOCH, checked_seconds
+from moorage.records.model import ClaimRef, Draft, Record, RecordLease, Settlement
+from moorage.records.publish import Plan
+from moorage.records.settle import child, digest_of
+from moorage.records.statements import RETURNED_COLUMNS
+from moorage.records.visibility import visible
+from moorage.store.ports import Database
+from moorage.store.transaction import Answer, Reading, Row, Transaction
+
+_TRIES: Final = 5
+"""How often a batch is planned: each time but the first, something was refused, or changed at that very moment."""
+
+Refused = MoorageError
+Outcomes = dict[int, Any]
+
+
+class NotAllHeld(Exception):
+    """Some claim of the batch does not hold its record: see which, and go on with the others. It never leaves the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A claim to renew; without `lease_seconds` for as long as its kind says."""
+
+    ref: ClaimRef
+    lease_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A claim to settle, with its results."""
+
+    ref: ClaimRef
+    results: tuple[Draft, ...] = ()
+
+
+async def renew_many(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Renewal]
+) -> list[RecordLease | Refused]:
+    """Extend up to CLAIM_BATCH leases; for each, in the order given, the lease or why not.
+
+    Raises RequestInvalid when there are none or too many, or when a record is named twice.
+    """
+    _check([item.ref for item in items])
+    wanted = canonical.compact([_wish(item) for item in items])
+    tx = Transaction(now)
+    caller.guard(tx)
+    renewed = tx.run(batch_statements.RENEW, items=wanted, actor=caller.subject)
+    append_selected(tx, caller.subject, "record.renewed", batch_statements.RENEWED, many=True, items=wanted)
+    standing = tx.run(batch_statements.STANDING, items=wanted, actor=caller.subject)
+    await db.commit(tx)
+    leases = {row["id"]: RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"]) for row in renewed.rows}
+    refs = [item.ref for item in items]
+    refused = await _refusals(db, kinds, caller, now, refs, standing.rows)
+    return [leases.get(ref.record) or refused[place] for place, ref in enumerate(refs)]
+
+
+async def settle_many(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Ending]
+) -> list[Settlement | Refused]:
+    """Settle up to CLAIM_BATCH claims; for each, in the order given, the settlement or why not.
+
+    All that may be settled is settled in one transaction. Raises RequestInvalid when there are none or too many claims or
+    results, or when a record is named twice; PayloadTooLarge; KindConflict when nothing was done because kinds and claims
+    kept changing.
+    """
+    _check([item.ref for item in items])
+    if sum(len(item.results) for item in items) > PUBLISH_BATCH:
+        raise RequestInvalid(f"the claims of one request have at most {PUBLISH_BATCH} results in all")
+    outcomes: Outcomes = {}
+    fresh = False
+    for _ in range(_TRIES):
+        attempt = await _plan(db, kinds, caller, now, items, outcomes, fresh)
+        if not attempt.places:
+            break
+        try:
+            await db.commit(attempt.tx)
+        except KindChanged:
+            fresh = True
+        except NotAllHeld:
+            await _judge(db, kinds, caller, now, items, attempt.places, outcomes)
+        except RecordExists as error:
+            await _blame(db, items, attempt.places, outcomes, error)
+        else:
+            outcomes.update(attempt.settlements(now, caller.subject))
+            break
+    else:
+        raise KindConflict("kinds or claims are changing at this moment; nothing was done, try again", retry_after=1)
+    return [outcomes[place] for place in range(len(items))]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A transaction that settles the items at `places`, and what it will have made."""
+
+    tx: Transaction
+    places: list[int]
+    receipts: dict[int, dict[str, Any]]
+    plans: dict[int, Plan]
+    together: Plan
+    consumed: Answer
+    inserted: list[Answer]
+
+    def settlements(self, now: Instant, actor: str) -> dict[int, Settlement]:
+        """The outcome of each item, after the commit."""
+        records = {row["id"]: Record.of(row) for row in self.consumed.rows}
+        made = {one.id: one for one in publish.stored(self.together, self.inserted, now, actor)}
+        return {
+            place: Settlement(
+                receipt, records[receipt["record"]], [made[one.id] for one in self.plans.get(place, ())]
+            )
+            for place, receipt in self.receipts.items()
+        }
+
+
+async def _plan(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    items: Sequence[Ending],
+    outcomes: Outcomes,
+    fresh: bool,
+) -> _Attempt:
+    plans = await _plan_results(db, kinds, caller, now, items, outcomes, fresh)
+    places = [place for place in range(len(items)) if place not in outcomes]
+    together = Plan(
+        (one for place in places for one in plans.get(place, ())),
+        {kind.name: kind for place in places if place in plans for kind in plans[place].kinds}.values(),
+    )
+    if len(together) > 1 and sum(one.size() for one in together) > PUBLISH_BATCH_BYTES:
+        raise PayloadTooLarge(f"the results of one request pass {PUBLISH_BATCH_BYTES} bytes")
+    receipts = {place: _receipt(items[place], plans.get(place, ()), now) for place in places}
+    tx = Transaction(now)
+    caller.guard(tx)
+    held = canonical.compact([_fenced(items[place].ref) for place in places])
+    tx.require(batch_statements.ALL_HELD, NotAllHeld(), items=held, actor=caller.subject)
+    told = canonical.compact([[receipts[p]["record"], canonical.dumps(receipts[p]["results"])] for p in places])
+    append_selected(tx, caller.subject, "record.settled", batch_statements.SETTLING, many=True, settling=told)
+    ending = [
+        [*_fenced(items[place].ref), receipts[place]["sha256"], canonical.dumps(receipts[place])] for place in places
+    ]
+    consume = batch_statements.CONSUME.replace("{columns}", RETURNED_COLUMNS)
+    consumed = tx.run(consume, items=canonical.compact(ending))
+    inserted = publish.insert(tx, caller.subject, together)
+    return _Attempt(tx, places, receipts, plans, together, consumed, inserted)
+
+
+async def _plan_results(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    items: Sequence[Ending],
+    outcomes: Outcomes,
+    fresh: bool,
+) -> dict[int, Plan]:
+    """The results of each item that is still to be settled; what is wrong with one is that item's outcome."""
+    plans: dict[int, Plan] = {}
+    used: set[str] = set()
+    for place, item in enumerate(items):
+        if place in outcomes or not item.results:
+            continue
+        try:
+            if len(item.results) > SETTLE_RESULTS:
+                raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
+            check_publisher({draft.kind for draft in item.results})
+            children = [child(draft, item.ref.record) for draft in item.results]
+            planned = await publish.plan(db, kinds, caller, now, children, fresh=fresh)
+            if used & {one.id for one in planned}:
+                raise RecordExists("another result of the request has the same id")
+        except DeploymentError:
+            raise
+        except MoorageError as error:
+            outcomes[place] = error
+            continue
+        used |= {one.id for one in planned}
+        plans[place] = planned
+    return plans
+
+
+async def _judge(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    items: Sequence[Ending],
+    places: Sequence[int],
+    outcomes: Outcomes,
+) -> None:
+    """Give those of the items that cannot be settled now their outcome: a replay's receipt, or the refusal."""
+    refs = [items[place].ref for place in places]
+    reading = Reading()
+    wanted = canonical.compact([_fenced(ref) for ref in refs])
+    asked = {"items": wanted, "actor": caller.subject}
+    standing = reading.ask(batch_statements.STANDING, now=now, **asked)
+    settled = reading.ask(batch_statements.SETTLED, **asked)
+    await db.read(reading)
+    replays = await _replays(db, settled.rows, [items[place] for place in places])
+    found = {**await _refusals(db, kinds, caller, now, refs, standing.rows, settled=replays), **replays}
+    outcomes.update({places[index]: outcome for index, outcome in found.items()})
+
+
+async def _replays(db: Database, rows: Iterable[Row], items: Sequence[Ending]) -> Outcomes:
+    """Settlements that were made before, with their results as they are now; another settlement than that conflicts."""
+    found: Outcomes = {}
+    receipts: dict[int, tuple[dict[str, Any], Record]] = {}
+    for row in rows:
+        if hmac.compare_digest(row["settlement_sha256"], digest_of(items[row["place"]].results)):
+            receipts[row["place"]] = (json.loads(row["receipt"]), Record.of(row))
+        else:
+            found[row["place"]] = SettlementConflict()
+    wanted = [one for receipt, _ in receipts.values() for one in receipt["results"]]
+    records = {record.id: record for record in await query.read(db, wanted)} if wanted else {}
+    for place, (receipt, record) in receipts.items():
+        results = [records[one] for one in receipt["results"] if one in records]
+        found[place] = Settlement(receipt, record, results)
+    return found
+
+
+async def _blame(
+    db: Database, items: Sequence[Ending], places: Sequence[int], outcomes: Outcomes, error: RecordExists
+) -> None:
+    """Find the items whose results have an id that was used before. Raises the error when there is none."""
+    reading = Reading()
+    wished = [draft.id for place in places for draft in items[place].results if draft.id is not None]
+    used = reading.ask(batch_statements.USED, ids=canonical.compact(wished))
+    await db.read(reading)
+    taken = {row["id"] for row in used.rows}
+    if not taken:
+        raise error
+    for place in places:
+        if taken & {draft.id for draft in items[place].results}:
+            outcomes[place] = RecordExists("an id was used before")
+
+
+async def _refusals(
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    refs: Sequence[ClaimRef],
+    standing: Iterable[Row],
+    settled: Mapping[int, object] | None = None,
+) -> dict[int, Refused]:
+    """Why items are refused, by place, with nothing told of records that are not the caller's to see."""
+    refused: dict[int, Refused] = {}
+    for row in standing:
+        if row["place"] in (settled or {}):
+            continue
+        if not row["known"]:
+            refused[row["place"]] = RecordUnknown()
+        elif not row["mine"]:
+            refused[row["place"]] = LeaseFenced()
+        elif not row["live"]:
+            refused[row["place"]] = LeaseExpired()
+    fenced = [place for place, error in refused.items() if isinstance(error, LeaseFenced)]
+    if fenced and not caller.is_root:
+        records = await query.read(db, [refs[place].record for place in fenced])
+        seen = {record.id for record in await visible(db, kinds, caller, now, records, "claim")}
+        seen |= {record.id for record in await visible(db, kinds, caller, now, records)}
+        refused |= {place: RecordUnknown() for place in fenced if refs[place].record not in seen}
+    return refused
+
+
+def _check(refs: Sequence[ClaimRef]) -> None:
+    if not 1 <= len(refs) <= CLAIM_BATCH:
+        raise RequestInvalid(f"a request names 1 to {CLAIM_BATCH} claims")
+    if len({ref.record for ref in refs}) < len(refs):
+        raise RequestInvalid("a record is named twice")
+
+
+def _fenced(ref: ClaimRef) -> list[str | int]:
+    """The item as statements read it; an epoch that nobody can have is 0."""
+    return [ref.record, ref.epoch if 1 <= ref.epoch <= MAX_EPOCH else 0]
+
+
+def _wish(item: Renewal) -> list[str | int | None]:
+    seconds = item.lease_seconds
+    return [*_fenced(item.ref), None if seconds is None else round(checked_seconds(seconds) * 1000)]
+
+
+def _receipt(item: Ending, planned: Iterable[Any], now: Instant) -> dict[str, Any]:
+    return {
+        "epoch": _fenced(item.ref)[1],
+        "record": item.ref.record,
+        "results": [one.id for one in planned],
+        "settled_at": render(now),
+        "sha256": digest_of(item.results),
+    }
