@@ -9,7 +9,7 @@ import pytest
 
 from moorage.kernel.errors import BlobCorrupt, BlobMissing, DigestMismatch, RequestInvalid
 from moorage.kernel.instants import Instant
-from moorage.store.ports import BlobRange, ByteStream, HeldBytes
+from moorage.store.ports import BlobRange, ByteStream, HeldBytes, StoredBlob
 from tests.contract.adapters import SqliteStore, Store
 from tests.contract.remote import D1Store
 
@@ -178,7 +178,7 @@ async def test_objects_are_listed_page_by_page_with_their_age(store: Store) -> N
     before = int(time.time() * 1000) - 60_000
     put = sorted([await store.blobs.put(f"number {number}".encode()) for number in range(12)])
     await store.blobs.spool(Pieces(b"aside"), "upl_1")
-    found = []
+    found: list[StoredBlob] = []
     after = ""
     while page := await store.blobs.page(after, 5):
         assert len(page) <= 5

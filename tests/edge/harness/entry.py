@@ -151,7 +151,7 @@ async def _discard_before(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, A
 async def _open(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
     """Read through the platform's own stream, as an answer would be; `broken` tells how it broke off."""
     span = BlobRange(*wanted["span"]) if wanted["span"] else None
-    content = await blobs.open(wanted["sha256"], span)
+    content: Any = await blobs.open(wanted["sha256"], span)
     read = b""
     try:
         if wanted["native"]:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from moorage.api.app import build_app
+from moorage.api.ports import Settings
 from moorage.kernel.limits import ARTIFACT_BYTES, ARTIFACT_MEMORY_BYTES
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.ports import BlobRange, ByteStream
@@ -156,8 +157,9 @@ async def test_a_media_type_that_is_none_is_refused(api: httpx.AsyncClient, medi
 
 @pytest.mark.clause("records.idempotent", "artifacts.publish")
 async def test_a_key_gives_the_first_artifact_again(api: httpx.AsyncClient, house: House, bucket: Path) -> None:
-    first = await upload(api, **{"idempotency-key": "k"})
-    assert await upload(api, **{"idempotency-key": "k"}) == first
+    keyed = {"idempotency-key": "k"}
+    first = await upload(api, BYTES, "", **keyed)
+    assert await upload(api, BYTES, "", **keyed) == first
     other = await api.post("/artifacts", content=b"other", headers={**declared(b"other"), "idempotency-key": "k"})
     refused(other, 409, "IdempotencyConflict")
     await house.advance(2 * HOUR)
@@ -491,3 +493,16 @@ async def test_a_grant_narrowed_by_pattern_holds_for_bytes(api: httpx.AsyncClien
 
 async def test_without_a_bucket_there_are_no_artifacts(house: House, root: httpx.AsyncClient) -> None:
     refused(await root.post("/artifacts", content=b"1"), 503, "StorageCapabilityMissing")
+
+
+@pytest.mark.clause("artifacts.orphan")
+async def test_a_deployment_may_say_how_long_artifacts_wait_to_be_attached(house: House, bucket: Path) -> None:
+    house.blobs = DirectoryBlobs(bucket)
+    ports = house.ports(settings=Settings(attach_seconds=HOUR))
+    async with client_of(build_app(ports)) as api:
+        by_default, longer = await upload(api, b"1"), await upload(api, b"2", f"?attach_within_seconds={2 * HOUR}")
+        await house.advance(HOUR)
+        refused(await api.get(f"/artifacts/{by_default['id']}/content"), 410, "ArtifactShredded")
+        assert (await api.get(f"/artifacts/{longer['id']}/content")).content == b"2"
+        await house.advance(HOUR)
+        refused(await api.get(f"/artifacts/{longer['id']}/content"), 410, "ArtifactShredded")

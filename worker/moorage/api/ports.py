@@ -21,14 +21,19 @@ Wake = Callable[[Instant], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the deployment's variables say. `allowed_origins` are origins that browsers may call from; `*` is every one.
-    `secrets` are what the log must never show; `allow_local` lets destinations be on this network, for development."""
+    """What the deployment's variables say.
+
+    `allowed_origins` are origins that browsers may call from; `*` is every one. `secrets` are what the log must never show;
+    `allow_local` lets destinations be on this network, for development. Artifacts are shredded when nobody has attached them
+    in `attach_seconds`, unless their upload says otherwise; None keeps them.
+    """
 
     allowed_origins: frozenset[str] = frozenset()
     runtime: str = "host"
     secrets: tuple[str, ...] = field(default=(), repr=False)
     root_access: bool = True
     allow_local: bool = False
+    attach_seconds: int | None = None
 
 
 class TestClock(Protocol):

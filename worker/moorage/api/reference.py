@@ -136,7 +136,7 @@ def _complete(operation: dict[str, Any]) -> None:
     for status, found in responses.items():
         if status.startswith("2"):
             found["description"] = "Done."
-        else:
+        elif not status.startswith("3"):
             found["content"] = _PROBLEM
     operation["responses"] = dict(sorted(responses.items()))
 

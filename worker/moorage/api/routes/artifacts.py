@@ -114,7 +114,8 @@ async def upload_artifact(
         Query(
             gt=0,
             le=int(ARTIFACT_ATTACH_SECONDS),
-            description="Shred the artifact unless a record has named it as a parent by then. Without, it is kept.",
+            description="Shred the artifact unless a record has named it as a parent by then. Without, what the deployment "
+            "says holds; unless it says something the artifact is kept.",
         ),
     ] = None,
 ) -> Response:
@@ -125,7 +126,8 @@ async def upload_artifact(
     blobs = _blobs(request)
     body = request.byte_stream()
     media_type = check_media_type(request.headers.get("content-type", ANY_BYTES).strip())
-    upload = Upload(body.size, media_type, _declared(request), id, attach_within_seconds)
+    attach_within = attach_within_seconds or request.ports.settings.attach_seconds
+    upload = Upload(body.size, media_type, _declared(request), id, attach_within)
     uploading = Uploading(request.db, blobs, request.ports.kinds, request.caller, request.ports.now)
     told = [media_type, id, attach_within_seconds]
     try:

@@ -110,7 +110,7 @@ async def capabilities(request: ApiRequest) -> Response:
             "database": True,
             "blobs": ports.blobs is not None,
             "test_clock": ports.test_clock is not None,
-            "capabilities": ["records", "patterns", "claims", "dead-letters", "history", "awakeables", "senders"],
+            "capabilities": "records patterns claims dead-letters artifacts history awakeables senders".split(),
         }
     )
 
