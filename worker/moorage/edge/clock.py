@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from workers import DurableObject
@@ -72,7 +73,8 @@ class Clock(DurableObject):
     async def advance(self, milliseconds: int) -> str:
         """Move the test clock; everything that becomes due fires in order before this answers.
 
-        Answers JSON: `now`, `offset`, `fired`, and `error`, the code of the storage's failure or null.
+        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings`, which
+        whoever asked rings once it knows the new time.
         """
         async with self._draining:
             offset = await self._know_offset()
@@ -82,6 +84,7 @@ class Clock(DurableObject):
             end = Instant(_real_now() + self._offset)
             drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works(blobs(self.env))))
         await self._arm_after(drained)
+        rings = {kind: asdict(ring) for kind, ring in self._take_rings().items()}
         failed = drained is None or drained.interrupted is not None
         return json.dumps(
             {
@@ -89,6 +92,7 @@ class Clock(DurableObject):
                 "offset": self._offset,
                 "fired": {} if drained is None else drained.fired,
                 "error": "StorageBindingUnavailable" if failed else None,
+                "rings": rings,
             }
         )
 
@@ -98,6 +102,7 @@ class Clock(DurableObject):
             now = Instant(_real_now() + offset)
             drained = await self._guarded(lambda: clock.drain(self._database, now, due_works(blobs(self.env))))
         await self._arm_after(drained)
+        await BellStubs(self.env, Quiet(), lambda ringing: None).ring_now(self._take_rings())
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
         """What was drained, or None when that failed as a whole. An alarm that raises is lost after six times."""
@@ -106,8 +111,6 @@ class Clock(DurableObject):
         except Exception:
             _log.exception("the clock could not drain")
             return None
-        finally:
-            await self._ring()
         for failure in drained.failed:
             error = failure.error
             told = error.code if isinstance(error, MoorageError) else type(error).__name__
@@ -136,10 +139,10 @@ class Clock(DurableObject):
         for kind, ring in rings.items():
             self._rings[kind] = self._rings.get(kind, Ring()) + ring
 
-    async def _ring(self) -> None:
-        """Ring for what was fired, once for each kind."""
+    def _take_rings(self) -> dict[str, Ring]:
+        """What is to be rung for what was fired: once for each kind."""
         rings, self._rings = self._rings, {}
-        await BellStubs(self.env, Quiet(), lambda ringing: None).ring_now(rings)
+        return rings
 
 
 class _Stored:

@@ -24,6 +24,7 @@ from moorage.edge.clock import NAME
 from moorage.edge.convert import message_of, raw
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
+from moorage.timers.bell import Ring
 
 _log = logging.getLogger("moorage")
 
@@ -116,6 +117,8 @@ class ClockStub:
         except JsException as error:
             raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
         self.isolate.offset = told["offset"]
+        bells = BellStubs(self.env, self.isolate.quiet, lambda ringing: None)
+        await bells.ring_now({kind: Ring(**ring) for kind, ring in told["rings"].items()})
         if told["error"] is not None:
             raise StorageBindingUnavailable("the clock moved, but the storage failed before everything had fired")
         return Instant(told["now"]), told["fired"]
