@@ -86,6 +86,7 @@ OPERATIONS = [
     Retried("release by key", held, lambda desk, claim: desk.release(claim, desk.key("k", "release"))),
     Retried("fail by key", held, lambda desk, claim: desk.fail(claim, key=desk.key("k", "fail"))),
     Retried("dead-letter by key", held, lambda desk, claim: desk.fail(claim, dead=True, key=desk.key("k", "dead"))),
+    Retried("cancel by key", held, lambda desk, claim: desk.cancel(claim.record, key=desk.key("k", "cancel"))),
     Retried("requeue by key", dead, lambda desk, ids: desk.requeue(ids[0], key=desk.key("k", "requeue"))),
     Retried("requeue by pattern", dead, lambda desk, _: desk.requeue_matching({"size": {"$lt": 2}})),
     Retried("expire", expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, claim.record)),

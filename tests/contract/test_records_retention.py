@@ -1,6 +1,7 @@
 """Retention: what has ended long enough goes, in bounded batches, and nothing that is still needed goes with it."""
 
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moorage.catalog.builtin import ARTIFACT, BUILT_IN
 from moorage.kernel.errors import Forbidden, KindUnknown, RecordExists, RecordNotDead, RecordRemoved, RecordUnknown
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS, RETENTION_BATCH, RETENTION_CHILDREN
-from moorage.records import retention
+from moorage.records import publish, retention
 from moorage.records.model import Draft
 from moorage.records.retention import Retention
+from moorage.store.transaction import Reading, Transaction
 from moorage.timers import clock
 from tests.contract.adapters import Store, dump, sqlite_store
 from tests.contract.desk import KIND, Desk, grant, ref
@@ -256,6 +259,27 @@ async def test_what_a_removal_reads_does_not_grow_with_what_stays(d1_store: Any)
     assert small <= 50 * 30
 
 
+class Between:
+    """A Database in which something happens once between a reading and the commit."""
+
+    def __init__(self, desk: Desk, happens: Callable[[], Awaitable[Any]]) -> None:
+        self.db = desk.store.db()
+        self.cost = self.db.cost
+        self._happens: Callable[[], Awaitable[Any]] | None = happens
+
+    async def read(self, reading: Reading) -> None:
+        await self.db.read(reading)
+        happens, self._happens = self._happens, None
+        if happens is not None:
+            await happens()
+
+    async def commit(self, transaction: Transaction) -> None:
+        await self.db.commit(transaction)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self.db.initialize(statements)
+
+
 @pytest.mark.clause("records.retention", "timers.late")
 async def test_a_stale_picture_removes_nothing(desk: Desk) -> None:
     """Between the reading and the commit a record is requeued, held by a key, or gets a live child."""
@@ -265,25 +289,31 @@ async def test_a_stale_picture_removes_nothing(desk: Desk) -> None:
     await end(desk, "parent")
     desk.pass_time(HOUR + 60)
 
-    class Between:
-        """A Database in which everything happens between the reading and the commit."""
+    async def meanwhile() -> None:
+        await desk.requeue("requeued")
+        await desk.publish({"to": "child"}, parents=("parent",), id="child")
 
-        def __init__(self) -> None:
-            self.db = desk.store.db()
-            self.cost = self.db.cost
-
-        async def read(self, reading: Any) -> None:
-            await self.db.read(reading)
-            await desk.requeue("requeued")
-            await desk.publish({"to": "child"}, parents=("parent",), id="child")
-
-        async def commit(self, tx: Any) -> None:
-            await self.db.commit(tx)
-
-    assert await Retention().fire(Between(), desk.now, KIND) == 1  # type: ignore[arg-type]
+    assert await Retention().fire(Between(desk, meanwhile), desk.now, KIND) == 1
     assert await left(desk) == {"requeued", "parent", "child"}
     assert (await desk.get("requeued")).state == "ready"
     await desk.history_agrees()
+
+
+@pytest.mark.clause("records.retention", "blobs.order")
+async def test_an_artifact_that_is_needed_again_keeps_its_bytes(desk: Desk) -> None:
+    await desk.declare(ARTIFACT, BUILT_IN[ARTIFACT], retention=HOUR)
+    for name in ("stays", "goes"):
+        body = {"digest": name, "media_type": "text/plain", "size": 1}
+        drafts = [Draft(ARTIFACT, body, id=name)]
+        await publish.publish(desk.db(), desk.kinds, desk.caller, desk.now, drafts, also=lambda tx, planned: None)
+        await desk.store.sql("INSERT INTO blob_references (sha256, holder) VALUES (?, ?)", name, name)
+        await desk.cancel(name)
+    desk.pass_time(HOUR + 60)
+    between = Between(desk, lambda: desk.requeue("stays"))
+    assert await Retention().fire(between, desk.now, ARTIFACT) == 1
+    assert await left(desk) == {"stays"}
+    assert [row["holder"] for row in await desk.store.sql("SELECT holder FROM blob_references")] == ["stays"]
+    assert [row["sha256"] for row in await desk.store.sql("SELECT sha256 FROM blob_deletions")] == ["goes"]
 
 
 @pytest.mark.clause("records.retention", "timers.alarm")

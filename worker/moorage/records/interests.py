@@ -128,10 +128,10 @@ async def list_interests(
 async def dry_run(db: Database, kinds: Kinds, caller: Caller, now: Instant, draft: Draft) -> tuple[list[Interest], bool]:
     """The live interests that this record would match if it were published now, by worker; nothing is written.
 
-    The draft is checked exactly as a publication would be. An interest is narrowed by the claim grants of the credential
-    that declared it, as its claims are: what its worker could not claim it does not receive, and a revoked credential
-    receives nothing. The flag tells that the kind has more than DRY_RUN_INTERESTS live interests, of which the first were
-    asked. Raises what `publish` raises for the draft.
+    The draft is checked as a publication would be, the kind's limits on depth and rate aside. An interest is narrowed by
+    the claim grants of the credential that declared it, as its claims are: what its worker could not claim it does not
+    receive, and a revoked credential receives nothing. The flag tells that the kind has more than DRY_RUN_INTERESTS live
+    interests, of which the first were asked. Raises what `publish` raises for the draft.
     """
     planned = await publish.plan(db, kinds, caller, now, [draft], fresh=True)
     [kind] = planned.kinds

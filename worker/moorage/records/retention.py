@@ -12,7 +12,9 @@ The first two are looked at again after as long as the record has been ended alr
 that outlives its parent keeps the parent's id among its `parents`, for a record never changes; lineage ends there.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from moorage.blobs import references
 from moorage.catalog.access import Caller
@@ -20,7 +22,7 @@ from moorage.catalog.builtin import ARTIFACT
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.history.append import append_selected
 from moorage.kernel import canonical
-from moorage.kernel.errors import Forbidden
+from moorage.kernel.errors import Forbidden, KindConflict
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import RETENTION_COUNT
 from moorage.records import retention_statements as statements
@@ -30,7 +32,13 @@ from moorage.records.visibility import visible_kind
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Transaction
 
-_MINUTE_MS = 60_000
+_MINUTE_MS: Final = 60_000
+
+_TRIES: Final = 3
+
+
+class _ArtifactStays(Exception):
+    """An artifact that was to go is needed again: none of the batch may lose its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,12 @@ class Retention:
 
         Every change looks at its record again: one that is needed, requeued or held meanwhile stays.
         """
+        for _ in range(_TRIES):
+            with suppress(_ArtifactStays):
+                return await self._decide(db, now, item)
+        raise KindConflict("artifacts of this kind are in use at this moment; try again")
+
+    async def _decide(self, db: Database, now: Instant, item: str) -> int:
         reading = Reading()
         found = reading.ask(statements.CANDIDATES, kind=item, now=now)
         await db.read(reading)
@@ -148,5 +162,6 @@ def _remove(tx: Transaction, kind: str, records: list[str]) -> Answer:
     removed = tx.run(statements.REMOVE, ids=ids)
     tx.run(statements.REMOVE_EDGES, ids=ids)
     if kind == ARTIFACT:
+        tx.require(statements.ALL_GONE, _ArtifactStays(), ids=ids)
         references.release_all(tx, records)
     return removed

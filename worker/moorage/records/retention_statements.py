@@ -85,6 +85,13 @@ SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha25
 
 REMOVE = f"DELETE FROM records WHERE id IN (SELECT r.id {_MAY_GO}) RETURNING id"
 
+# None of these records is left.
+ALL_GONE = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:ids) AS chosen CROSS JOIN records ON records.id = chosen.value
+)
+"""
+
 # The edges of which a removed record was the child; those of which it was the parent stay with its children.
 REMOVE_EDGES = """
 DELETE FROM record_parents WHERE child IN (
