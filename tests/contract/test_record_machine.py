@@ -18,6 +18,7 @@ from moorage.kernel.errors import (
     LeaseExpired,
     LeaseFenced,
     MoorageError,
+    RecordEnded,
     RecordNotDead,
     SettlementConflict,
     Unauthenticated,
@@ -204,6 +205,16 @@ class Play:
         if refusal is None:
             one.state, one.attempts, one.not_before, one.expired = "ready", 0, None, False
 
+    async def cancel(self, number: int) -> None:
+        if not self.model.records:
+            return
+        one = list(self.model.records.values())[number % len(self.model.records)]
+        refusal = RecordEnded if one.state in ("consumed", "dead") else None
+        canceled = await self._expect(self.desk.cancel(one.id), refusal)
+        if canceled is not None:
+            one.state, one.not_before, one.expired = "dead", None, False
+            assert canceled.state == "dead"
+
     async def fire(self) -> None:
         assert await self.desk.fire() == self.model.fire(self.desk.now)
 
@@ -301,6 +312,10 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(number=number)
     def requeue(self, number: int) -> None:
         self.run(self.play.requeue(number))
+
+    @rule(number=number)
+    def cancel(self, number: int) -> None:
+        self.run(self.play.cancel(number))
 
     @rule(seconds=st.integers(1, 3))
     def pass_time(self, seconds: int) -> None:
