@@ -529,6 +529,17 @@ async def test_an_entry_put_far_behind_is_found_and_stops_no_sealer(store: Store
     assert await broken(store) == 3
 
 
+@pytest.mark.parametrize("position", [2**53 - 1, 2**60 + 1])
+async def test_a_seal_moved_out_of_all_bounds_is_found_and_holds_nobody_up(store: Store, position: int) -> None:
+    await sealed(store, 2, 2)
+    await happen(store, 1, 5)
+    await store.sql(f"UPDATE seals SET position = {position} WHERE position = 4")  # noqa: S608
+    assert await broken(store) == 3
+    assert (await seal_now(store.db(), LATER, nobody)).sealed == 0
+    assert (await drain(store.db, LATER, [HistorySeals()])).failed == []
+    assert [entry.position for entry in (await sealed_entries(store.db(), PageRequest(), 0)).items] == [1, 2, 3, 4, 5]
+
+
 async def test_pages_of_sealed_entries_go_over_any_gap(store: Store) -> None:
     await sealed(store, *BATCHES)
     await store.sql("DELETE FROM history WHERE position BETWEEN 3 AND 9")

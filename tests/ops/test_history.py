@@ -238,8 +238,9 @@ def test_the_pages_example_is_what_its_script_and_the_product_make_of_it() -> No
     assert script(export) == (0, end)
     assert script(export.replace("intake", "nobody")) == (1, broken)
     previous = chain.GENESIS
+    told: dict[str, Any] = {}
     for line in export.splitlines()[1:]:
-        told: dict[str, Any] = json.loads(line)
+        told = json.loads(line)
         text = line[line.index('"entry":') + len('"entry":') : -1]
         previous = chain.link(previous, text)
         assert told["link"] == previous

@@ -29,7 +29,7 @@ from moorage.timers.bell import Ring
 _log = logging.getLogger("moorage")
 
 _APP = build_app()
-_SOON_MS = 1000
+_SOON_MS = 200
 
 
 class Isolate:

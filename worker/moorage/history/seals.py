@@ -103,7 +103,7 @@ async def seal_batch(db: Database, now: Instant, guard: Callable[[Transaction], 
 async def seal_now(db: Database, now: Instant, guard: Callable[[Transaction], None]) -> SealedNow:
     """Seal what is final at this moment, at most SEAL_CALL entries; `ends.unsealed` tells whether to ask again."""
     sealed = 0
-    while sealed < SEAL_CALL:
+    for _ in range(SEAL_CALL // SEAL_BATCH):
         try:
             count = await seal_batch(db, now, guard)
         except SealedMeanwhile:
