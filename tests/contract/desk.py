@@ -19,8 +19,8 @@ from moorage.records.claim import Claims
 from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
 from moorage.records.model import Claim, ClaimRef, DeadLetter, Draft, Failure, Record, RecordLease, Relative, Settlement
 from moorage.records.query import Direction, Order
-from moorage.records.sessions import ExpiredSessions, Turn
 from moorage.records.retention import Retention
+from moorage.records.sessions import ExpiredSessions, Turn
 from moorage.store.ports import Cost, Database
 from moorage.timers import clock
 from tests.contract.adapters import Store
