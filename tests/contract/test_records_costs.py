@@ -1,5 +1,6 @@
 """What an operation costs: one round trip where the budget says one, and rows that do not grow with the backlog."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -87,6 +88,37 @@ async def test_no_operation_reads_more_rows_when_more_records_lie_there(d1_store
     assert all(after_ <= before + 25 for before, after_ in grown.values()), grown
     assert large["claim"].rows_read <= 20
     assert large["claim nothing"].rows_read <= 20
+
+
+@pytest.mark.edge
+@pytest.mark.clause("records.publish")
+async def test_a_publication_writes_three_rows_and_one_for_each_path_that_it_has(d1_store: Any) -> None:
+    """The record, its history and its place among what is available; D1 charges for no index beyond its paths."""
+    desk = Desk(d1_store)
+    await desk.declare()
+    parts: list[dict[str, Any]] = [{}, {"to": "a"}, {"to": "a", "size": 1}, {"to": "a", "size": 1, "tags": [], "any": None}]
+    for priority, body in product((0, 7), parts):
+        await desk.publish({**body, "text": "not declared"}, priority=priority)
+        assert desk.cost.rows_written == 3 + len(body)
+    await desk.publish({}, id="chosen-by-the-client")
+    assert desk.cost.rows_written == 3
+    await desk.publish_all([Draft(KIND, {"to": "a", "size": number}) for number in range(50)])
+    assert desk.cost.rows_written == 50 * 5
+    await desk.publish({"to": "a", "size": 1}, not_before=after(desk.now, 60))
+    assert desk.cost.rows_written == 4, "what waits stands in two indexes, for the Clock and for pages, and in no path's"
+
+
+@pytest.mark.edge
+@pytest.mark.clause("records.claim", "records.settle")
+async def test_a_records_life_writes_few_rows(d1_store: Any) -> None:
+    desk = Desk(d1_store)
+    await desk.declare()
+    await desk.publish({"to": "a"})
+    held = await desk.claim_one(match={"to": "a"})
+    assert desk.cost.rows_written == 5
+    assert desk.cost.rows_read <= 20
+    await desk.settle(ref(held))
+    assert desk.cost.rows_written == 4
 
 
 async def every_write_again(desk: Desk) -> dict[str, Any]:
