@@ -62,7 +62,11 @@ async def some_of_each(desk: Desk) -> tuple[list[Claim], list[ClaimRef]]:
 async def test_each_lease_is_renewed_or_refused_by_itself_in_one_round_trip(desk: Desk) -> None:
     held, refused = await some_of_each(desk)
     outcomes = await renew(
-        desk, Renewal(refused[0]), Renewal(ref(held[0]), 100), *map(Renewal, refused[1:]), *(Renewal(ref(h)) for h in held[1:])
+        desk,
+        Renewal(refused[0]),
+        Renewal(ref(held[0]), 100),
+        *map(Renewal, refused[1:]),
+        *(Renewal(ref(h)) for h in held[1:]),
     )
     assert desk.cost.trips == 1
     assert kinds_of(outcomes) == [

@@ -90,6 +90,9 @@ async def test_a_created_credential_is_admitted_with_its_subject_and_grants(stor
         "created_by": "root",
         "expires_at": None,
         "revoked_at": None,
+        "public": False,
+        "origins": None,
+        "rate": None,
     }
     assert token.startswith("moor_")
     assert made.id.startswith("crd_")

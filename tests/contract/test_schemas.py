@@ -121,7 +121,8 @@ def test_a_property_may_be_called_like_a_keyword() -> None:
 
 def test_what_multiplies_stops_at_a_bound() -> None:
     doubling: dict[str, Any] = {
-        str(number): {"allOf": [{"$ref": f"#/$defs/{number + 1}"}, {"$ref": f"#/$defs/{number + 1}"}]} for number in range(30)
+        str(number): {"allOf": [{"$ref": f"#/$defs/{number + 1}"}, {"$ref": f"#/$defs/{number + 1}"}]}
+        for number in range(30)
     }
     schema = {"$ref": "#/$defs/0", "$defs": doubling | {"30": {}}}
     schemas.check(schema)

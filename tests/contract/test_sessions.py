@@ -47,9 +47,7 @@ async def test_a_claim_whose_answer_was_lost_is_the_same_claim_again(desk: Desk)
     session = await opened(desk)
     lost = FaultyDatabase(desk.db(), Plan(commits=[Fault.FAIL_AFTER]))
     with pytest.raises(StorageBindingUnavailable):
-        await claim.claim(
-            lost, desk.kinds, desk.caller, desk.now, KIND, {}, "ann", 2, turn=turn(session, 1)
-        )
+        await claim.claim(lost, desk.kinds, desk.caller, desk.now, KIND, {}, "ann", 2, turn=turn(session, 1))
     before = await dump(desk.store)
     again = await desk.claim(limit=2, turn=turn(session, 1))
     assert [one.record.body["size"] for one in again] == [0, 1]

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from moorage.api import cors, problems
+from moorage.api import cors, problems, public
 from moorage.api.paths import Found, Index
 from moorage.api.ports import Ports
 from moorage.api.reference import Document
@@ -60,7 +60,8 @@ class Application:
         finish = _finisher(send, exchange, headers, head=scope["method"] == "HEAD")
         try:
             found = surface.index.find((scope.get("raw_path") or scope["path"].encode()).decode("latin-1"))
-            response = _without_route(scope["method"], headers, found, exchange)
+            response = await _preflight(scope["method"], headers, found, exchange)
+            response = response or _without_route(scope["method"], headers, found, exchange)
         except MoorageError as error:
             await problems.answer(error, exchange.id)(scope, receive, finish)
             return
@@ -73,6 +74,23 @@ class Application:
 def build_app(ports: Ports | None = None) -> Application:
     """The application; see `Application`. Building it touches no clock, no randomness and nothing outside."""
     return Application(ports)
+
+
+async def _preflight(method: str, headers: Headers, found: Found[Route], exchange: Exchange) -> Response | None:
+    """The answer to a preflight that some public credential lets pass, or None; the database is asked for no other one."""
+    allowed = exchange.ports.settings.allowed_origins
+    if method != "OPTIONS" or "POST" not in found.methods or "*" in allowed or headers.get("origin") in allowed:
+        return None
+    template = found.route("POST")[1]
+    if (headers.get("access-control-request-method"), template) != public.ROUTE:
+        return None
+    await exchange.ports.gate.pass_through(exchange.ports.database)
+    exchange.public_origin = await public.preflighted(exchange.db, exchange.now, headers, template)
+    if exchange.public_origin is None:
+        return None
+    response = Response(status_code=204, headers={"allow": cors.allow(found.advertised)})
+    response.raw_headers += cors.for_preflight(headers, {exchange.public_origin}, {"POST"})
+    return response
 
 
 def _without_route(method: str, headers: Headers, found: Found[Route], exchange: Exchange) -> Response | None:
@@ -109,11 +127,13 @@ async def _run(found: Found[Route], scope: Scope, receive: Receive, send: Send) 
 def _finisher(send: Send, exchange: Exchange, headers: Headers, head: bool) -> Send:
     """`send` that adds what every answer carries, and keeps the body of a HEAD to itself."""
     extra = [(b"x-request-id", exchange.id.encode())]
-    extra += cors.for_answer(headers, exchange.ports.settings.allowed_origins)
+    told = cors.for_answer(headers, exchange.ports.settings.allowed_origins)
 
     async def finish(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *extra]}
+            origin = exchange.public_origin or public.origin_of(exchange.caller, headers)
+            shared = told or ([] if origin is None else cors.for_answer(headers, {origin}))
+            message = {**message, "headers": [*message["headers"], *extra, *shared]}
         elif head and message["type"] == "http.response.body":
             message = {**message, "body": b""}
         await send(message)

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from moorage.api import public
 from moorage.api.ports import Ports
 from moorage.api.reference import Document
 from moorage.api.streams import STREAM, ReceivedStream
@@ -50,6 +51,7 @@ class Exchange:
     document: Document
     caller: Caller | None = None
     keyed: bool = False
+    public_origin: str | None = None
 
 
 class ApiRequest(Request):
@@ -88,14 +90,17 @@ class ApiRequest(Request):
     async def admit(self) -> None:
         """Admit the caller whose bearer token the request carries.
 
-        Raises Unauthenticated, which repeats nothing of what was sent.
+        Raises Unauthenticated, which repeats nothing of what was sent, and Forbidden for a public credential anywhere but
+        where records are published.
         """
         found = self.headers.getlist("authorization")
         if len(found) > 1:
             raise Unauthenticated("several Authorization headers")
         exchange = self.exchange
         shown = found[0] if found else None
-        exchange.caller = await exchange.ports.credentials.admit(exchange.db, exchange.now, shown)
+        caller = await exchange.ports.credentials.admit(exchange.db, exchange.now, shown)
+        public.refuse_elsewhere(caller, self.method, self.scope[ROUTE])
+        exchange.caller = caller
 
     def wake(self, due: Instant | None) -> None:
         """Tell the Clock that something is due then; None says that nothing is."""

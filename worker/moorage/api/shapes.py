@@ -9,8 +9,8 @@ from moorage.api.answers import instant
 from moorage.api.fields import JsonObject, Sent, SentInstant, Shown, ShownInstant
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant, render
-from moorage.kernel.limits import RECORD_PARENTS, RECORD_PRIORITY
-from moorage.records.model import Claim, DeadLetter, Draft, Record, RecordLease, State
+from moorage.kernel.limits import DEBOUNCE_SECONDS, ID_CHARACTERS, RECORD_PARENTS, RECORD_PRIORITY
+from moorage.records.model import Claim, DeadLetter, Debounce, Draft, Record, RecordLease, State
 
 
 class ResultSent(Sent):
@@ -28,14 +28,27 @@ class ResultSent(Sent):
         return Draft(self.kind, self.body, (), self.metadata, self.priority, self.not_before, self.id)
 
 
+class DebounceSent(Sent):
+    """Wait `seconds` for a later record with the same key, which takes this one's place, but never longer than
+    `max_seconds` from the first. Keys are the publisher's own."""
+
+    key: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
+    seconds: float = Field(gt=0, le=int(DEBOUNCE_SECONDS))
+    max_seconds: float = Field(gt=0, le=int(DEBOUNCE_SECONDS))
+
+
 class RecordSent(ResultSent):
     """A record to publish."""
 
     parents: list[str] = Field(default_factory=list, max_length=int(RECORD_PARENTS))
+    debounce: DebounceSent | None = Field(default=None, description="Not in a batch; takes no id, parents or not_before.")
 
     def draft(self) -> Draft:
         """What the records room takes."""
-        return Draft(self.kind, self.body, tuple(self.parents), self.metadata, self.priority, self.not_before, self.id)
+        wish = self.debounce
+        debounce = None if wish is None else Debounce(wish.key, wish.seconds, wish.max_seconds)
+        parents = tuple(self.parents)
+        return Draft(self.kind, self.body, parents, self.metadata, self.priority, self.not_before, self.id, debounce)
 
 
 class FailureShown(Shown):

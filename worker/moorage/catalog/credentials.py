@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from moorage.catalog import statements
-from moorage.catalog.access import Caller, Grant
+from moorage.catalog import public, statements
+from moorage.catalog.access import Caller, Grant, Rate
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import CredentialDeclaration, GrantDeclaration, refused
 from moorage.catalog.paths import DeclaredPath, shown
@@ -58,11 +58,14 @@ class Credential:
     created_by: str
     expires_at: Instant | None
     revoked_at: Instant | None
+    public: bool = False
+    origins: tuple[str, ...] = ()
+    rate: Rate | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Credential":
         """The credential that a row holds."""
-        return cls(**{**row, "grants": grants_of(row["grants"])})
+        return cls(**{**row, "grants": grants_of(row["grants"]), **_publicity(row)})
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""
@@ -74,6 +77,9 @@ class Credential:
             "created_by": self.created_by,
             "expires_at": None if self.expires_at is None else render(self.expires_at),
             "revoked_at": None if self.revoked_at is None else render(self.revoked_at),
+            "public": self.public,
+            "origins": list(self.origins) or None,
+            "rate": public.rate_data(self.rate),
         }
 
 
@@ -122,7 +128,7 @@ class Credentials:
         await db.read(reading)
         self._admitted.pop(digest, None)
         row = answer.one(Unauthenticated())
-        caller = Caller(row["subject"], grants_of(row["grants"]), row["id"], token.encode())
+        caller = Caller(row["subject"], grants_of(row["grants"]), row["id"], token.encode(), **_publicity(row))
         if len(self._admitted) >= _CACHED_CREDENTIALS:
             del self._admitted[next(iter(self._admitted))]
         self._admitted[digest] = _Admitted(caller, row["expires_at"], now)
@@ -150,17 +156,29 @@ class Credentials:
         """
         grants = tuple(_grant(grant, number) for number, grant in enumerate(declaration.grants))
         expires_at = _expiry(declaration.expires_at, now)
+        public.check(declaration, grants)
         _demand_authority(caller, declaration.subject, grants)
         await self._check_matches(db, now, kinds, grants)
         derivation = Derivation(caller.bearer)
         token = ids.token(TOKEN_PREFIX) if key is None else derive_secret(derivation, key, TOKEN_PREFIX)
         credential = Credential(
-            ids.new("crd", now), declaration.subject, grants, now, caller.subject, expires_at, revoked_at=None
+            ids.new("crd", now),
+            declaration.subject,
+            grants,
+            now,
+            caller.subject,
+            expires_at,
+            revoked_at=None,
+            public=declaration.public,
+            origins=tuple(dict.fromkeys(declaration.origins or ())),
+            rate=public.rate_of(declaration),
         )
         tx = Transaction(now)
         caller.guard(tx)
         remember(tx, key, {"credential": credential.id, "salt": derivation.salt})
         tx.run(statements.CREATE_CREDENTIAL, token_sha256=_sha256(token), **_columns(credential))
+        if credential.public:
+            public.admit_origins(tx, credential.id, credential.origins)
         append(tx, caller.subject, _event(credential, "credential.created"))
         try:
             await db.commit(tx)
@@ -222,6 +240,8 @@ class Credentials:
             caller.guard(tx)
             tx.require(statements.CREDENTIAL_IS_UNREVOKED, AlreadyDone(), id=credential)
             tx.run(statements.REVOKE, id=credential)
+            if found.public:
+                tx.run(statements.DISMISS_ORIGINS, id=credential)
             append(tx, caller.subject, _event(found, "credential.revoked"))
             with suppress(AlreadyDone):  # somebody revoked it at the same moment, which is what was asked for
                 await db.commit(tx)
@@ -249,12 +269,25 @@ def _columns(credential: Credential) -> dict[str, str | int | None]:
         "grants": canonical.dumps([_grant_data(grant) for grant in credential.grants]),
         "created_by": credential.created_by,
         "expires_at": credential.expires_at,
+        "public": credential.public,
+        "origins": canonical.dumps(list(credential.origins)) if credential.origins else None,
+        "rate": None if credential.rate is None else canonical.dumps(public.rate_data(credential.rate)),
+    }
+
+
+def _publicity(row: Row) -> dict[str, Any]:
+    rate = json.loads(row["rate"]) if row["rate"] else None
+    return {
+        "public": bool(row["public"]),
+        "origins": tuple(json.loads(row["origins"])) if row["origins"] else (),
+        "rate": None if rate is None else Rate(rate["per_second"], rate["burst"]),
     }
 
 
 def _event(credential: Credential, happened: str) -> Event:
     data = credential.answer()
-    return Event(credential.id, happened, {name: data[name] for name in ("subject", "grants", "expires_at")})
+    told = ("subject", "grants", "expires_at", *(("public", "origins", "rate") if credential.public else ()))
+    return Event(credential.id, happened, {name: data[name] for name in told})
 
 
 def _grant(declared: GrantDeclaration, number: int) -> Grant:

@@ -116,6 +116,9 @@ class CredentialDeclaration(Declared):
     subject: Text
     grants: list[GrantDeclaration] = Field(max_length=int(GRANTS))
     expires_at: str | None = None
+    public: bool = Field(default=False, description="May be shipped to browsers: it only publishes, to kinds it names.")
+    origins: list[str] | None = Field(default=None, min_length=1, max_length=int(PUBLIC_ORIGINS))
+    rate: RateDeclaration | None = None
 
 
 class SenderDeclaration(Declared):

@@ -57,7 +57,7 @@ def check(schema: Mapping[str, Any]) -> None:
         _Survey(schema).check()
     except RecursionError:
         raise refused("/schema", "chains too many references") from None
-    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415 - slow to import, and few kinds have a schema
+    from jsonschema import Draft202012Validator, SchemaError
 
     try:
         Draft202012Validator.check_schema(dict(schema))
@@ -70,7 +70,7 @@ class Validator:
     """A schema that `check` let through, ready to be asked. It holds no state between bodies."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        from jsonschema import Draft202012Validator, validators  # noqa: PLC0415 - as above
+        from jsonschema import Draft202012Validator, validators
 
         self._root = dict(schema)
         self._steps = 0
@@ -228,7 +228,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _error(message: str) -> Any:
-    from jsonschema import ValidationError  # noqa: PLC0415 - as above
+    from jsonschema import ValidationError
 
     return ValidationError(message)
 
@@ -261,5 +261,3 @@ def _escaped(name: str) -> str:
 
 def _length(value: Any) -> int:
     return len(value) if isinstance(value, list | dict) else 0
-
-

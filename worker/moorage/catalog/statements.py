@@ -109,18 +109,18 @@ FORGET_DEPTH = "DELETE FROM kind_depths WHERE kind = :name"
 
 # Finds who presents a token, by its hash alone. A revoked credential is as good as none.
 ADMIT = """
-SELECT id, subject, grants, expires_at FROM credentials WHERE token_sha256 = :token_sha256 AND revoked_at IS NULL
+SELECT id, subject, grants, expires_at, public, origins, rate FROM credentials WHERE token_sha256 = :token_sha256 AND revoked_at IS NULL
 """
 
 # Stores a credential; the token itself is never stored.
 CREATE_CREDENTIAL = """
-INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by, expires_at)
-VALUES (:id, :token_sha256, :subject, :grants, :now, :created_by, :expires_at)
+INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by, expires_at, public, origins, rate)
+VALUES (:id, :token_sha256, :subject, :grants, :now, :created_by, :expires_at, :public, :origins, :rate)
 """
 
 # Reads one credential that was made by `creator`, or by anyone when that is NULL.
 CREDENTIAL = """
-SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at FROM credentials
+SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at, public, origins, rate FROM credentials
 WHERE id = :id AND (CAST(:creator AS TEXT) IS NULL OR created_by = :creator)
 """
 
@@ -129,7 +129,7 @@ CREDENTIAL_HAS_TOKEN = "SELECT 1 FROM credentials WHERE id = :id AND token_sha25
 
 # A page of credentials in order of creation, with the same visibility as one of them.
 CREDENTIALS = """
-SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at FROM credentials
+SELECT id, subject, grants, created_at, created_by, expires_at, revoked_at, public, origins, rate FROM credentials
 WHERE id > :after AND (CAST(:creator AS TEXT) IS NULL OR created_by = :creator)
 ORDER BY id LIMIT CAST(:limit AS INTEGER)
 """
@@ -139,6 +139,26 @@ CREDENTIAL_IS_UNREVOKED = "SELECT 1 FROM credentials WHERE id = :id AND revoked_
 
 # Revokes for good.
 REVOKE = "UPDATE credentials SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL"
+
+# Lets pages of these origins ask whether they may publish.
+ADMIT_ORIGINS = """
+INSERT INTO public_origins (origin, credential)
+SELECT DISTINCT origin.value, :credential FROM json_each(:origins) AS origin WHERE true
+"""
+
+# Some public credential that is alive may be used by pages of this origin, or of every one.
+ORIGIN_IS_ADMITTED = """
+SELECT 1 FROM public_origins AS o CROSS JOIN credentials AS c ON c.id = o.credential
+WHERE o.origin IN (:origin, '*') AND c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now) LIMIT 1
+"""
+
+# Ends what a revoked credential admitted.
+DISMISS_ORIGINS = """
+DELETE FROM public_origins WHERE credential = :id AND origin IN (
+    SELECT origin.value FROM credentials CROSS JOIN json_each(coalesce(credentials.origins, '["*"]')) AS origin
+    WHERE credentials.id = :id
+)
+"""
 
 # --- senders --------------------------------------------------------------------------------------------------------
 

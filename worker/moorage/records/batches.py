@@ -139,9 +139,7 @@ class _Attempt:
         records = {row["id"]: Record.of(row) for row in self.consumed.rows}
         made = {one.id: one for one in publish.stored(self.together, self.inserted, now, actor)}
         return {
-            place: Settlement(
-                receipt, records[receipt["record"]], [made[one.id] for one in self.plans.get(place, ())]
-            )
+            place: Settlement(receipt, records[receipt["record"]], [made[one.id] for one in self.plans.get(place, ())])
             for place, receipt in self.receipts.items()
         }
 
@@ -170,9 +168,7 @@ async def _plan(
     tx.require(batch_statements.ALL_HELD, NotAllHeld(), items=held, actor=caller.subject)
     told = canonical.compact([[receipts[p]["record"], canonical.dumps(receipts[p]["results"])] for p in places])
     append_selected(tx, caller.subject, "record.settled", batch_statements.SETTLING, many=True, settling=told)
-    ending = [
-        [*_fenced(items[place].ref), receipts[place]["sha256"], canonical.dumps(receipts[place])] for place in places
-    ]
+    ending = [[*_fenced(items[place].ref), receipts[place]["sha256"], canonical.dumps(receipts[place])] for place in places]
     consume = batch_statements.CONSUME.replace("{columns}", RETURNED_COLUMNS)
     consumed = tx.run(consume, items=canonical.compact(ending))
     inserted = publish.insert(tx, caller.subject, together)

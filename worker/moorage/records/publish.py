@@ -43,11 +43,13 @@ from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Scalar, Transaction
 
-_APART_BYTES: Final = 200_000
+APART_BYTES: Final = 200_000
 """A row with more than this is stored by a statement of its own, its body in a parameter of its own."""
 
 
-_RESERVED: Final = tuple("rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ upl_ kind: sender: destination: scope: interest:".split())
+_RESERVED: Final = tuple(
+    "rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ ses_ upl_ kind: sender: destination: scope: interest:".split()
+)
 """How the ids of the runtime begin, and the names under which history keeps what is no record."""
 
 
@@ -144,6 +146,8 @@ async def publish(
     """
     if not 1 <= len(drafts) <= PUBLISH_BATCH:
         raise RequestInvalid(f"a batch has 1 to {PUBLISH_BATCH} records")
+    if any(draft.debounce is not None for draft in drafts):
+        raise RequestInvalid("a debounced record is published by itself")
     if also is None:
         check_publisher({draft.kind for draft in drafts})
     for attempt in range(REPLANS):
@@ -162,7 +166,7 @@ async def publish(
         except KindChanged:
             continue
         except AlreadyDone:
-            return await _published_before(db, key)
+            return await published_before(db, key)
         return stored(planned, inserted, now, caller.subject)
     raise KindConflict("the kind is being redeclared; try again")
 
@@ -308,14 +312,15 @@ def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[str, str | None]]:
     What counts is the text that is bound: quotes and backslashes of a body double there.
     """
     texts = [canonical.compact(one.row(place, one.body)) for place, one in enumerate(planned)]
-    large = [place for place, text in enumerate(texts) if canonical.size(text) > _APART_BYTES]
-    for rows in json_arrays(text for text in texts if canonical.size(text) <= _APART_BYTES):
+    large = [place for place, text in enumerate(texts) if canonical.size(text) > APART_BYTES]
+    for rows in json_arrays(text for text in texts if canonical.size(text) <= APART_BYTES):
         yield rows, None
     for place in large:
         yield canonical.compact([planned[place].row(place, None)]), planned[place].body
 
 
-async def _published_before(db: Database, key: Key | None) -> list[Record]:
+async def published_before(db: Database, key: Key | None) -> list[Record]:
+    """The records that the key's first request published, as they are now. Raises IdempotencyConflict."""
     reference = await keys.recall(db, key)
     records = {record.id: record for record in await query.read(db, reference["records"])}
     if len(records) < len(reference["records"]):

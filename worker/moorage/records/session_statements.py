@@ -24,6 +24,13 @@ EXISTS = "SELECT 1 FROM sessions WHERE id = :session AND subject = :actor"
 # ... and has not ended: an end equal to now has passed.
 IS_LIVE = "SELECT 1 FROM sessions WHERE id = :session AND subject = :actor AND expires_at > :now"
 
+# A live session, for the history entry of its renewal, or of its end before it ends.
+LIVE = """
+SELECT 1 AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256,
+    json_object('expires_at', strftime('%Y-%m-%dT%H:%M:%fZ', expires_at / 1000.0, 'unixepoch')) AS data
+FROM sessions WHERE id = :session AND subject = :actor AND expires_at > :now
+"""
+
 # Reads one of the caller's sessions, and how far each of its consumers has come.
 SESSION = "SELECT id, created_at, expires_at FROM sessions WHERE id = :session AND subject = :actor"
 CURSORS = """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from moorage.catalog.access import Caller
+from moorage.history.append import Event, append, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import ids
@@ -21,7 +22,7 @@ from moorage.kernel.errors import (
     SessionExpired,
     SessionUnknown,
 )
-from moorage.kernel.instants import Instant, after
+from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import SESSION_CONSUMERS, SESSION_SECONDS
 from moorage.records import session_statements as statements
 from moorage.store.ports import Database
@@ -81,7 +82,9 @@ async def open_session(
     caller.guard(tx)
     session = ids.new("ses", now)
     keys.remember(tx, key, {"session": session})
-    opened = tx.run(statements.OPEN, session=session, actor=caller.subject, expires_at=_end(now, seconds))
+    expires_at = _end(now, seconds)
+    opened = tx.run(statements.OPEN, session=session, actor=caller.subject, expires_at=expires_at)
+    append(tx, caller.subject, Event(session, "session.opened", {"expires_at": render(expires_at)}))
     try:
         await db.commit(tx)
     except AlreadyDone:
@@ -95,6 +98,7 @@ async def renew(db: Database, caller: Caller, now: Instant, session: str, second
     caller.guard(tx)
     _require_live(tx, caller, session)
     renewed = tx.run(statements.RENEW, session=session, actor=caller.subject, expires_at=_end(now, seconds))
+    append_selected(tx, caller.subject, "session.renewed", statements.LIVE, session=session)
     await db.commit(tx)
     return Session.of(renewed.one())
 
@@ -104,6 +108,7 @@ async def close(db: Database, caller: Caller, now: Instant, session: str) -> Non
     tx = Transaction(now)
     caller.guard(tx)
     tx.require(statements.EXISTS, SessionUnknown(), session=session, actor=caller.subject)
+    append_selected(tx, caller.subject, "session.closed", statements.LIVE, session=session)
     tx.run(statements.CLOSE, session=session, actor=caller.subject)
     await db.commit(tx)
 

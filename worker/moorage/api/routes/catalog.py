@@ -1,5 +1,6 @@
 """The catalog: kinds, credentials, senders, destinations, scopes."""
 
+from pydantic import Field
 from starlette.responses import Response
 
 from moorage.api.answers import Answer, nothing, page
@@ -43,6 +44,7 @@ from moorage.kernel.errors import (
     ScopeUnknown,
     SenderUnknown,
 )
+from moorage.records.retention import look_after_declaring
 
 api = router("catalog")
 
@@ -55,12 +57,30 @@ class RetryShown(Shown):
     max_delay_seconds: float
 
 
+class ConcurrencyShown(Shown):
+    """How many claimed records may share a value at a path."""
+
+    path: str
+    limit: int
+
+
+class RateShown(Shown):
+    """A token bucket."""
+
+    per_second: float
+    burst: int
+
+
 class ClaimPolicyShown(Shown):
-    """How records of the kind are claimed."""
+    """How records of the kind are claimed; a null bound is none."""
 
     lease_seconds: int
     max_attempts: int
     retry: RetryShown
+    concurrency: ConcurrencyShown | None
+    depth_limit: int | None
+    ttl_seconds: int | None
+    rate: RateShown | None
 
 
 class KindShown(Shown):
@@ -69,6 +89,7 @@ class KindShown(Shown):
     kind: str
     revision: int
     paths: dict[str, PathType]
+    json_schema: JsonObject | None = Field(alias="schema")
     claim: ClaimPolicyShown
     retention_seconds: int | None
     created_at: ShownInstant
@@ -94,6 +115,9 @@ class CredentialShown(Shown):
     created_by: str
     expires_at: ShownInstant | None
     revoked_at: ShownInstant | None
+    public: bool
+    origins: list[str] | None
+    rate: RateShown | None
 
 
 class CredentialMade(CredentialShown):
@@ -141,6 +165,7 @@ class ScopeShown(Shown):
 async def put_kind(request: ApiRequest, kind: KindName, sent: KindDeclaration) -> Response:
     """Declare a kind, or declare it again with more paths. A path may neither go nor change its type."""
     declared = await declare(request.db, request.caller, request.now, request.ports.kinds, kind, sent)
+    request.wake(look_after_declaring(declared, request.now))
     return Answer(declared.answer())
 
 

@@ -273,7 +273,9 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
             turn=turn,
         )
 
-    claims = await claim_or_wait(request, sent.kind, sent.match, sent.wait_seconds, attempt, key is not None or turn is not None)
+    claims = await claim_or_wait(
+        request, sent.kind, sent.match, sent.wait_seconds, attempt, key is not None or turn is not None
+    )
     request.wake(min((one.lease.expires_at for one in claims), default=None))
     shown = {"claims": [shapes.claim(one) for one in claims]}
     retry_after = claims.retry_after if isinstance(claims, Claims) else None
@@ -301,9 +303,7 @@ async def renew_claims(request: ApiRequest, sent: RenewManySent) -> Response:
 async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
     """Settle many claims. Each item has an outcome of its own, and the same settlement again answers its first receipt."""
     await _check_epochs(request)
-    items = [
-        Ending(ClaimRef(one.record, one.epoch), tuple(result.draft() for result in one.results)) for one in sent.items
-    ]
+    items = [Ending(ClaimRef(one.record, one.epoch), tuple(result.draft() for result in one.results)) for one in sent.items]
     found = await batches.settle_many(request.db, request.ports.kinds, request.caller, request.now, items)
     shown = []
     for item, one in zip(items, found, strict=True):

@@ -7,7 +7,7 @@ from fastapi import Query
 from pydantic import Field
 from starlette.responses import Response
 
-from moorage.api import shapes
+from moorage.api import public, shapes
 from moorage.api.answers import Answer, page
 from moorage.api.fields import (
     Cursor,
@@ -30,21 +30,26 @@ from moorage.kernel.errors import (
     CursorMismatch,
     IdempotencyConflict,
     KindConflict,
+    KindFull,
     KindUnknown,
     ParentUnknown,
     PatternInvalid,
+    RateLimited,
     RecordExists,
     RecordRemoved,
     RecordUnknown,
 )
 from moorage.kernel.limits import CURSOR_CHARACTERS, LINEAGE_DEPTH, PAGE_ITEMS, PUBLISH_BATCH
 from moorage.records import publish, query
+from moorage.records.debounce import publish_debounced
 from moorage.records.model import State
 from moorage.records.query import Direction, Order
 
 api = router("records")
 
-_PUBLISH_FAILS = fails(KindUnknown, BodyInvalid, ParentUnknown, RecordExists, IdempotencyConflict, KindConflict)
+_PUBLISH_FAILS = fails(
+    KindUnknown, BodyInvalid, ParentUnknown, RecordExists, IdempotencyConflict, KindConflict, KindFull, RateLimited
+)
 
 
 class BatchSent(Sent):
@@ -86,12 +91,21 @@ class LineageShown(Shown):
 
 @api.post("/records", status_code=201, response_model=RecordShown, responses=_PUBLISH_FAILS)
 async def publish_record(request: ApiRequest, sent: RecordSent) -> Response:
-    """Publish a record. The same Idempotency-Key with the same content answers the first record again."""
-    published = await publish.publish(
-        request.db, request.ports.kinds, request.caller, request.now, [sent.draft()], request.key()
-    )
-    request.wake(shapes.earliest_wait(published))
-    return Answer(shapes.record(published[0]), 201)
+    """Publish a record. The same Idempotency-Key with the same content answers the first record again.
+
+    A public credential publishes from a browser; it is answered the record's id alone.
+    """
+    draft = sent.draft()
+    public.check_draft(request.caller, draft, request.headers)
+    context = (request.db, request.ports.kinds, request.caller, request.now)
+    if draft.debounce is not None:
+        published = await publish_debounced(*context, draft, request.key())
+    else:
+        [published] = await publish.publish(*context, [draft], request.key())
+    request.wake(shapes.earliest_wait([published]))
+    if request.caller.public:
+        return Answer({"id": published.id}, 201)
+    return Answer(shapes.record(published), 201)
 
 
 @api.post("/records/batch", status_code=201, response_model=BatchShown, responses=_PUBLISH_FAILS)
