@@ -9,9 +9,9 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from moorage.api import problems, ranges, shapes
-from moorage.api.answers import HEAD, Answer
+from moorage.api.answers import Answer
 from moorage.api.fields import Reason, Sent, fails
-from moorage.api.requests import ApiRequest
+from moorage.api.requests import HEAD, ApiRequest
 from moorage.api.routing import router
 from moorage.api.shapes import RecordShown
 from moorage.api.streams import StreamAnswer
