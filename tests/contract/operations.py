@@ -23,8 +23,8 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.leases import lease
-from moorage.records import cancel, claim, dead_letters, fail, interests, publish, settle
-from moorage.records.model import ClaimRef, Draft, Failure
+from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
+from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
@@ -108,6 +108,18 @@ async def nothing(_world: World) -> None:
     """No preparation."""
 
 
+async def numbered(world: World) -> str:
+    """The kind with one ready record, and a session to claim in."""
+    await published(world)
+    return (await sessions.open_session(world.store.db(), world.caller, NOW)).id
+
+
+async def debounced(world: World) -> None:
+    """The kind with one record that waits for later ones."""
+    await world.declare()
+    await publish_debounced(world, world.store.db(), None)
+
+
 async def declared(world: World) -> None:
     """The kind."""
     await world.declare()
@@ -187,6 +199,24 @@ async def reject_one(world: World, db: Database, token: str) -> Any:
     return await resolve.reject(db, world.caller, NOW, token, REJECTION)
 
 
+async def claim_numbered(world: World, db: Database, session: str) -> Any:
+    turn = sessions.Turn(session, "consumer", 1, "asked")
+    return await claim.claim(db, world.kinds, world.caller, NOW, KIND, {}, "worker", turn=turn)
+
+
+async def publish_debounced(world: World, db: Database, _: Any, key: Key | None = None) -> Any:
+    wish = Draft(KIND, {"weight": 3}, debounce=Debounce("burst", 10, 60))
+    return await debounce.publish_debounced(db, world.kinds, world.caller, NOW, wish, key)
+
+
+async def renew_many(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await batches.renew_many(db, world.kinds, world.caller, NOW, [batches.Renewal(ref, 90)])
+
+
+async def settle_many(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await batches.settle_many(db, world.kinds, world.caller, NOW, [batches.Ending(ref, (RESULT,))])
+
+
 OPERATIONS = [
     Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
     Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
@@ -197,6 +227,14 @@ OPERATIONS = [
     Operation("records.publish by key", declared, lambda w, db, _: w.publish(db, w.key("a"))),
     Operation("records.publish by id", declared, lambda w, db, _: w.publish(db, record="mine"), RecordExists),
     Operation("records.claim by key", published, lambda w, db, _: w.claim(db, w.key("c"))),
+    Operation("records.claim by sequence", numbered, claim_numbered),
+    Operation("records.publish debounced by key", declared, lambda w, db, _: publish_debounced(w, db, _, w.key("d"))),
+    Operation("records.replace debounced by key", debounced, lambda w, db, _: publish_debounced(w, db, _, w.key("d"))),
+    Operation("records.renew many", World.claimed, renew_many, renews=True),
+    Operation("records.settle many", World.claimed, settle_many),
+    Operation("sessions.open", nothing, lambda w, db, _: sessions.open_session(db, w.caller, NOW, key=w.key("s"))),
+    Operation("sessions.renew", numbered, lambda w, db, ses: sessions.renew(db, w.caller, NOW, ses, 9000), renews=True),
+    Operation("sessions.close", numbered, lambda w, db, ses: sessions.close(db, w.caller, NOW, ses)),
     Operation("records.renew", World.claimed, lambda w, db, ref: claim.renew(db, w.caller, NOW, ref, 90), renews=True),
     Operation("records.release", World.claimed, lambda w, db, ref: claim.release(db, w.caller, NOW, ref), LeaseFenced),
     Operation("records.settle", World.claimed, settle_record),

@@ -55,6 +55,7 @@ async def test_a_later_record_takes_the_place_of_the_one_that_waits(desk: Desk) 
 async def test_it_is_never_pushed_beyond_the_first_one_s_bound(desk: Desk) -> None:
     first = await say(desk, {"size": 0})
     bound = after(desk.now, 25)
+    last = first
     for size in range(1, 4):
         desk.pass_time(8)
         last = await say(desk, {"size": size}, most=80_000)

@@ -119,9 +119,10 @@ def _keep_counts(
     tx: Transaction, name: str, before: Kind | None, declared: Mapping[str, DeclaredPath], claim: ClaimDeclaration
 ) -> None:
     """Count what a new policy counts, in the records that are there already."""
-    if before is not None and claim.concurrency is not None:
-        if before.concurrency is None or before.concurrency.path != claim.concurrency.path:
-            tx.run(statements.LANES[declared[claim.concurrency.path].slot - 1], name=name)
+    lanes = None if claim.concurrency is None else claim.concurrency.path
+    counted = None if before is None or before.concurrency is None else before.concurrency.path
+    if before is not None and lanes is not None and lanes != counted:
+        tx.run(statements.LANES[declared[lanes].slot - 1], name=name)
     if claim.depth_limit is not None:
         tx.run(statements.KEEP_DEPTH, name=name)
     elif before is not None and before.depth_limit is not None:

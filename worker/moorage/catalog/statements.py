@@ -109,7 +109,8 @@ FORGET_DEPTH = "DELETE FROM kind_depths WHERE kind = :name"
 
 # Finds who presents a token, by its hash alone. A revoked credential is as good as none.
 ADMIT = """
-SELECT id, subject, grants, expires_at, public, origins, rate FROM credentials WHERE token_sha256 = :token_sha256 AND revoked_at IS NULL
+SELECT id, subject, grants, expires_at, public, origins, rate FROM credentials
+WHERE token_sha256 = :token_sha256 AND revoked_at IS NULL
 """
 
 # Stores a credential; the token itself is never stored.

@@ -22,7 +22,8 @@ RETURNING records.id, records.epoch, records.owner, records.expires_at, records.
 RENEWED = f"""
 SELECT item.key AS ordinal, records.id AS subject, records.kind, records.body_sha256 AS content_sha256,
     json_object('attempt', records.attempts, 'epoch', records.epoch,
-        'expires_at', strftime('%Y-%m-%dT%H:%M:%fZ', records.expires_at / 1000.0, 'unixepoch'), 'owner', records.owner) AS data
+        'expires_at', strftime('%Y-%m-%dT%H:%M:%fZ', records.expires_at / 1000.0, 'unixepoch'),
+        'owner', records.owner) AS data
 FROM json_each(:items) AS item CROSS JOIN records WHERE {_HELD}
 """
 

@@ -45,7 +45,8 @@ def candidates(compiled: Compiled, slot: int, limit: str = ":limit") -> str:
         else "SELECT NULL AS id"
     )
     last, bound = ("wide", str(WIDE)) if twice else ("near", first)
-    seek_far = f"NOT EXISTS (SELECT 1 FROM near_open UNION ALL SELECT 1 FROM wide_open) AND (SELECT count(*) FROM {last}) >= {bound}"
+    nothing_open = "NOT EXISTS (SELECT 1 FROM near_open UNION ALL SELECT 1 FROM wide_open)"
+    seek_far = f"{nothing_open} AND (SELECT count(*) FROM {last}) >= {bound}"
     return f"""
 WITH RECURSIVE
 near AS MATERIALIZED ({_rows(near, slot)}),

@@ -141,8 +141,9 @@ async def publish(
     `also` adds what an operation of the product's own needs to the transaction; without it built-in kinds are refused.
 
     Raises KindUnknown, Forbidden (no grant, or a body outside the grant's pattern), BodyInvalid with pointers,
-    PayloadTooLarge, KindFull past the kind's depth limit, RateLimited, ParentUnknown, RecordExists for a client's id that was ever used, IdempotencyConflict. The same key
-    with the same content answers the records of the first time, as they are now.
+    PayloadTooLarge, KindFull past the kind's depth limit, RateLimited, ParentUnknown, RecordExists for a client's id that
+    was ever used, IdempotencyConflict. The same key with the same content answers the records of the first time, as they
+    are now.
     """
     if not 1 <= len(drafts) <= PUBLISH_BATCH:
         raise RequestInvalid(f"a batch has 1 to {PUBLISH_BATCH} records")

@@ -305,7 +305,7 @@ async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
     await _check_epochs(request)
     items = [Ending(ClaimRef(one.record, one.epoch), tuple(result.draft() for result in one.results)) for one in sent.items]
     found = await batches.settle_many(request.db, request.ports.kinds, request.caller, request.now, items)
-    shown = []
+    shown: list[JsonObject] = []
     for item, one in zip(items, found, strict=True):
         if isinstance(one, MoorageError):
             shown.append({"record": item.ref.record, "error": one.problem()})
@@ -313,8 +313,8 @@ async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
         request.wake(shapes.earliest_wait(one.results))
         request.wake(next_look(request.ports.kinds, one.record))
         results = [shapes.record(result) for result in one.results]
-        settled = {"receipt": one.receipt, "settled": shapes.record(one.record), "results": results}
-        shown.append({"record": item.ref.record, **settled})
+        settled = shapes.record(one.record)
+        shown.append({"record": item.ref.record, "receipt": one.receipt, "settled": settled, "results": results})
     return Answer({"items": shown})
 
 
