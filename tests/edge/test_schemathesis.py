@@ -87,6 +87,9 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "grants": [[], [{"actions": ["read"], "kinds": [kind]}]],
         "cursor": [None],
         "schema": [None],
+        "wait_seconds": [0, 0.01],
+        "after": [0],
+        "/watch match": ["{}", '{"n": {"$gte": 0}}'],
     }
 
 

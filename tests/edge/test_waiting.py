@@ -85,7 +85,7 @@ async def test_two_hundred_claimers_get_a_thousand_records_once_each_and_soon(ed
     at = {kept: {one["subject"]: milliseconds(one["at"]) for one in history if one["type"] == kept} for kept in TYPES}
     woken = [at["record.claimed"][record] - at["record.published"][record] for record in sent]
     seen = [(end - sent[record]) * 1000 for record, end in claimers.taken]
-    # From the publish that was taken in to the claim that was tried; and from a client that sends to one that has the answer.
+    # From the publish that was taken in to the claim that was tried; and from one client's request to the other's answer.
     print(f"\nwoken after {median(woken):.0f} ms (p95 {quantiles(woken, n=20)[-1]:.0f}), ", end="")
     print(f"client to client {median(seen):.0f} ms (p95 {quantiles(seen, n=20)[-1]:.0f}), {claimers.trips} claims tried")
     assert median(woken) < 50

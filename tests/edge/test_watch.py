@@ -131,7 +131,7 @@ async def test_clients_that_come_and_go_while_many_commit_lose_and_double_nothin
         async def poll() -> None:
             after = 0
             while len(polled) < 150:
-                params = {"kind": kind, "after": after, "wait_seconds": 5}
+                params: dict[str, str | int] = {"kind": kind, "after": after, "wait_seconds": 5}
                 page = good(await api.get("/watch", params=params, headers={"accept": "application/json"}))
                 polled.extend(page["items"])
                 after = page["next"]

@@ -138,8 +138,8 @@ async def test_a_record_that_kills_its_workers_is_dead_lettered_and_requeued(doc
     assert (ready["state"], ready["attempts"]) == ("ready", 0)
 
 
-@pytest.mark.parametrize("field", [{"wait_seconds": 1}, {"wait_seconds": True}, {"session": "s"}, {"sequence": 1}])
-async def test_what_is_not_built_is_refused(docs: httpx.AsyncClient, field: dict[str, Any]) -> None:
+@pytest.mark.parametrize("field", [{"wait_seconds": 26}, {"wait_seconds": True}, {"session": "s"}, {"sequence": 1}])
+async def test_half_a_turn_and_a_wait_out_of_bounds_are_refused(docs: httpx.AsyncClient, field: dict[str, Any]) -> None:
     answer = await docs.post("/claims", json={"kind": "doc", "worker": "w", **field})
     problem(answer, 422, "RequestInvalid")
     assert (await docs.post("/claims", json={"kind": "doc", "worker": "w", "wait_seconds": 0})).status_code == 200
