@@ -33,8 +33,9 @@ BREAKS = {
     "a precondition was left behind": "INSERT INTO preconditions DEFAULT VALUES",
     "a subject's revisions have gaps": "UPDATE history SET revision = 4 WHERE position = 4",
     "a revision stands before an earlier one": """
-        UPDATE history SET revision = revision + 10 WHERE subject = 'r1';
-        UPDATE history SET revision = 14 - position + 1 WHERE position IN (3, 4)""",
+        UPDATE history SET revision = 13 WHERE position = 3;
+        UPDATE history SET revision = 2 WHERE position = 4;
+        UPDATE history SET revision = 3 WHERE position = 3""",
     "positions have gaps": "DELETE FROM history WHERE position = 1",
     "a record has no publication at its seq": "UPDATE history SET content_sha256 = 'other' WHERE position = 2",
     "a publication has no record": "DELETE FROM records WHERE id = 'r3'",
@@ -43,7 +44,8 @@ BREAKS = {
     "a record was settled twice": "UPDATE history SET type = 'record.settled' WHERE position = 3",
     "a result of a receipt is missing or is nobody's child": "DELETE FROM record_parents WHERE child = 'r2'",
     "lineage names a record that does not exist": "INSERT INTO record_parents (child, parent) VALUES ('r1', 'r0')",
-    "an awakeable's state is not what its last entry says": "UPDATE history SET type = 'awakeable.resolved' WHERE position = 7",
+    "an awakeable's state is not what its last entry says": """
+        UPDATE history SET type = 'awakeable.resolved' WHERE position = 7""",
     "an awakeable has no history": "DELETE FROM history WHERE position = 7",
     "an idempotency key names a record that does not exist": 'UPDATE idempotency SET reference = \'{"records":["r0"]}\'',
     "a batch or a settlement is in part": "UPDATE records SET body = '{\"operation\":\"batch-1\"}' WHERE id = 'r1'",
