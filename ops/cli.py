@@ -25,14 +25,10 @@ class Subcommand:
 SUBCOMMANDS = {
     "up": Subcommand("ops.up", "Run Moorage on this machine, on a real workerd, until Ctrl-C."),
     "demo": Subcommand("ops.demo", "Tell the main story on real webhook payloads and check every claim it makes."),
-    "test": Subcommand(
-        "ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH
-    ),
+    "test": Subcommand("ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH),
     "bench": Subcommand("ops.bench", "Print what each operation costs in D1 calls, rows and time, beside its budget."),
     "deploy": Subcommand("ops.deploy", "Vendor, check, migrate and deploy to Cloudflare; --dry-run needs no account."),
-    "wrangler": Subcommand(
-        "ops.wrangler", "Run the locked wrangler, for instance `moorage wrangler login`.", PASS_THROUGH
-    ),
+    "wrangler": Subcommand("ops.wrangler", "Run the locked wrangler, for instance `moorage wrangler login`.", PASS_THROUGH),
     "setup": Subcommand(
         "ops.setup.command", "Make this checkout ready to run; other commands do it when needed.", PASS_THROUGH
     ),
