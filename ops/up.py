@@ -22,9 +22,7 @@ class _Stopped(Exception):
 
 def command(
     port: Annotated[int, typer.Option(help="The port on 127.0.0.1; 0 takes any free one.", min=0, max=65535)] = 8787,
-    state: Annotated[Path, typer.Option(help="The folder that D1, R2 and the Durable Objects live in.")] = Path(
-        ".moorage"
-    ),
+    state: Annotated[Path, typer.Option(help="The folder that D1, R2 and the Durable Objects live in.")] = Path(".moorage"),
     root_token: Annotated[
         str | None, typer.Option(help="The root credential; otherwise one is made and kept in the state folder.")
     ] = None,

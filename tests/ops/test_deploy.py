@@ -114,9 +114,7 @@ def test_what_wrangler_refuses_is_told_in_its_own_words(project: Path, tmp_path:
     other.mkdir()
     text = 'name = "x"\nmain = "absent.py"\ncompatibility_date = "2026-11-01"\n'
     (other / "wrangler.toml").write_text(text + 'compatibility_flags = ["python_workers"]\n')
-    with pytest.raises(
-        CommandFailed, match=r'^wrangler could not make the bundle: [^\n]*"absent\.py" was not found\.$'
-    ):
+    with pytest.raises(CommandFailed, match=r'^wrangler could not make the bundle: [^\n]*"absent\.py" was not found\.$'):
         build_bundle(project, tmp_path / "out", other / "wrangler.toml")
     assert not (tmp_path / "out").exists()
 
@@ -173,9 +171,7 @@ def test_a_dry_run_of_this_checkout_needs_no_account_and_prints_the_size_beside_
 
 
 def test_help_lists_every_subcommand_without_importing_one() -> None:
-    script = (
-        "import sys; from ops import cli; cli.assemble([]); print([m for m in sys.modules if m.startswith('ops.')])"
-    )
+    script = "import sys; from ops import cli; cli.assemble([]); print([m for m in sys.modules if m.startswith('ops.')])"
     done = subprocess.run([sys.executable, "-c", script], cwd=paths.ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "['ops.failure', 'ops.cli']\n"
     shown = CliRunner().invoke(cli.assemble([]), ["--help"])

@@ -40,9 +40,7 @@ def launch(launcher: Path, *arguments: str, **options: object) -> subprocess.Com
 
 
 def start(launcher: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(launcher), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
-    )
+    return subprocess.Popen([str(launcher), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/")
 
 
 def wait_for(process: subprocess.Popen[str], word: str) -> None:
@@ -119,9 +117,7 @@ def test_without_a_new_enough_python_it_says_so_in_one_line(tmp_path: Path, old_
     assert done.stderr == "moorage: needs Python 3.11 or newer on the PATH, or its path in MOORAGE_PYTHON\n"
 
 
-def test_a_python_that_was_asked_for_and_is_too_old_is_not_replaced_by_another(
-    tmp_path: Path, old_python: Path
-) -> None:
+def test_a_python_that_was_asked_for_and_is_too_old_is_not_replaced_by_another(tmp_path: Path, old_python: Path) -> None:
     launcher = copy_checkout(tmp_path / "copy")
     asked = str(old_python / "python3")
     done = launch(launcher, "demo", env=os.environ | {"MOORAGE_PYTHON": asked})

@@ -85,9 +85,9 @@ async def _end(
     """Everything is decided inside the transaction; the row tells the outcome, and history holds what changed."""
     tx = Transaction(now)
     caller.guard(tx)
-    where = {"token_sha256": token_sha256(token)}
-    tx.run(statements.TIME_OUT, caller=caller.subject, **where)
-    append_selected(tx, CLOCK, "awakeable.timed_out", statements.CHANGED, data="{}", **where)
+    digest = token_sha256(token)
+    tx.run(statements.TIME_OUT, caller=caller.subject, token_sha256=digest)
+    append_selected(tx, CLOCK, "awakeable.timed_out", statements.CHANGED, data="{}", token_sha256=digest)
     tx.run(
         statements.END,
         state=state,
@@ -95,10 +95,11 @@ async def _end(
         payload_sha256=payload.sha256 if payload else None,
         failure=failure,
         caller=caller.subject,
-        **where,
+        token_sha256=digest,
     )
-    append_selected(tx, caller.subject, f"awakeable.{state}", statements.CHANGED, data=canonical.dumps(data or {}), **where)
-    answer = tx.run(statements.ANSWER, caller=caller.subject, **where)
+    told = canonical.dumps(data or {})
+    append_selected(tx, caller.subject, f"awakeable.{state}", statements.CHANGED, data=told, token_sha256=digest)
+    answer = tx.run(statements.ANSWER, caller=caller.subject, token_sha256=digest)
     await db.commit(tx)
     return answer.one(AwakeableUnknown())
 
