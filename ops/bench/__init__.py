@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from ops.bench import designs as comparison
-from ops.bench import report
+from ops.bench import peers, report
 from ops.bench.baseline import Baseline
 from ops.bench.budget import Measured
 from ops.bench.load import load_ready_records
@@ -26,11 +26,15 @@ def command(
     scale: Annotated[int, typer.Option(help="Load this many ready records first; 0 measures a small store.", min=0)] = 0,
     repeat: Annotated[int, typer.Option(help="How often each operation is measured.", min=1, max=1000)] = 30,
     designs: Annotated[bool, typer.Option("--designs", help="Compare ways of keeping records instead.")] = False,
+    beside: Annotated[bool, typer.Option("--peers", help="Compare claim and settle with Postgres instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure every operation on the local edge; exit 1 when one costs more than its budget."""
     if designs:
         _compare(scale, repeat, as_json=as_json)
+        return
+    if beside:
+        _beside_peers(repeat, as_json=as_json)
         return
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
         results = _run(Path(folder), scale, repeat, quiet=as_json)
@@ -52,6 +56,21 @@ def _compare(scale: int, repeat: int, *, as_json: bool) -> None:
         print(json.dumps(comparison.as_json(figures, scale), indent=2))
     else:
         comparison.show(figures, scale)
+
+
+def _beside_peers(repeat: int, *, as_json: bool) -> None:
+    """Ten times `repeat` records one by one, and `repeat` batches, by each."""
+    with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
+        bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
+        with _bench(EdgeConfig(Path(folder) / "state", bundle.path, paths.ROOT / "wrangler.toml")) as (_, bench):
+            paces = peers.moorage(bench, repeat * 10, repeat)
+    other = peers.postgres(repeat * 10, repeat)
+    missing = other if isinstance(other, str) else None
+    paces += [] if isinstance(other, str) else other
+    if as_json:
+        print(json.dumps(peers.as_json(paces, missing), indent=2))
+    else:
+        peers.show(paces, missing)
 
 
 def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Results:
