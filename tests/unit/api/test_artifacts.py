@@ -439,7 +439,7 @@ async def test_bytes_follow_a_record_that_retention_removes(api: httpx.AsyncClie
     epoch = claims[0]["lease"]["epoch"]
     assert (await api.post(f"/claims/{made['id']}/settle", json={"epoch": epoch})).status_code == 200
     await house.advance(2 * HOUR)
-    refused(await api.get(f"/artifacts/{made['id']}"), 404, "RecordUnknown")
+    refused(await api.get(f"/artifacts/{made['id']}"), 410, "RecordRemoved")
     assert stored(bucket) == []
 
 

@@ -27,6 +27,7 @@ from moorage.kernel.errors import (
     PayloadTooLarge,
     RangeUnsatisfiable,
     RecordExists,
+    RecordRemoved,
     RecordUnknown,
     RequestInvalid,
     StorageCapabilityMissing,
@@ -137,7 +138,7 @@ async def upload_artifact(
     return Answer(_shown(made), 201)
 
 
-@api.get("/artifacts/{artifact}", response_model=ArtifactShown, responses=fails(RecordUnknown))
+@api.get("/artifacts/{artifact}", response_model=ArtifactShown, responses=fails(RecordUnknown, RecordRemoved))
 async def show_artifact(request: ApiRequest, artifact: ArtifactId) -> Response:
     """An artifact's record. It is there for good, also when the bytes are not."""
     return Answer(_shown(await _find(request, artifact)))
@@ -146,7 +147,10 @@ async def show_artifact(request: ApiRequest, artifact: ArtifactId) -> Response:
 @api.get(
     "/artifacts/{artifact}/content",
     response_class=Response,
-    responses={**_CONTENT, **fails(RecordUnknown, ArtifactShredded, RangeUnsatisfiable, BlobMissing, BlobCorrupt)},
+    responses={
+        **_CONTENT,
+        **fails(RecordUnknown, RecordRemoved, ArtifactShredded, RangeUnsatisfiable, BlobMissing, BlobCorrupt),
+    },
 )
 async def read_artifact(request: ApiRequest, artifact: ArtifactId) -> Response:
     """An artifact's bytes, or the one range of them that is asked for.
@@ -178,7 +182,7 @@ async def read_artifact(request: ApiRequest, artifact: ArtifactId) -> Response:
     return StreamAnswer(await content.read(request.db, blobs, found, span), size, status, headers)
 
 
-@api.post("/artifacts/{artifact}/shred", response_model=ArtifactShown, responses=fails(RecordUnknown))
+@api.post("/artifacts/{artifact}/shred", response_model=ArtifactShown, responses=fails(RecordUnknown, RecordRemoved))
 async def shred_artifact(request: ApiRequest, artifact: ArtifactId, sent: ShredSent) -> Response:
     """Remove an artifact's bytes for good. Record, digest, lineage and history stay, and so do equal bytes of others."""
     shredded = await shred.shred(

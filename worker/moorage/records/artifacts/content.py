@@ -4,8 +4,9 @@ from moorage.catalog.access import Action, Caller
 from moorage.catalog.builtin import ARTIFACT
 from moorage.catalog.kinds import Kinds
 from moorage.kernel import canonical
-from moorage.kernel.errors import ArtifactShredded, BlobMissing, RecordUnknown
+from moorage.kernel.errors import ArtifactShredded, BlobMissing
 from moorage.kernel.instants import Instant
+from moorage.records import query
 from moorage.records import statements as records
 from moorage.records.artifacts import statements
 from moorage.records.artifacts.model import Artifact
@@ -16,10 +17,11 @@ from moorage.store.transaction import Reading
 
 
 async def show(db: Database, kinds: Kinds, caller: Caller, now: Instant, record: str, action: Action = "read") -> Artifact:
-    """One artifact. Raises RecordUnknown when there is none on which the caller may do `action`."""
+    """One artifact. Raises RecordUnknown when there is none on which the caller may do `action`, RecordRemoved when there
+    was (see `query.absent`)."""
     artifact = await _find(db, record)
     if artifact is None or not await visible(db, kinds, caller, now, [artifact.record], action):
-        raise RecordUnknown()
+        raise await query.absent(db, caller, record)
     return artifact
 
 
