@@ -227,6 +227,25 @@ def test_a_look_wakes_the_watches_that_stand_behind() -> None:
     run(main())
 
 
+@pytest.mark.clause("history.watch")
+def test_a_watch_that_was_reading_when_a_ring_was_heard_by_nobody_looks_again_early() -> None:
+    async def main() -> None:
+        tower = Tower()
+        (first,) = await tower.park(Wish(25))
+        tower.bell.ring(Ring(ready=1))
+        seen = (await first).seen
+        tower.bell.ring(Ring())
+        again = await tower.bell.wait(Wish(25, position=1, seen=seen))
+        assert again.reason == "ring"
+        # What follows within EARLY_SECONDS may be left out by whoever rang.
+        tower.shows = Look(2, ready=False)
+        waits = [asyncio.create_task(tower.bell.wait(Wish(25, position=1, seen=again.seen)))]
+        await asyncio.sleep(EARLY_SECONDS + 0.1)
+        assert await woken(waits) == [0]
+
+    run(main())
+
+
 @pytest.mark.clause("history.watch", "records.claim-wait")
 def test_a_look_that_fails_is_taken_for_nothing_new() -> None:
     async def main() -> None:

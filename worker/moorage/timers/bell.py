@@ -174,6 +174,7 @@ class Bell:
         self._claims: dict[tuple[bool, str], list[_Waiter]] = {}
         self._watches: list[_Waiter] = []
         self._next_look = 0.0
+        self._unheard_at = float("-inf")
 
     @property
     def heard(self) -> Heard:
@@ -188,6 +189,8 @@ class Bell:
     def ring(self, ring: Ring) -> Heard:
         """Something was committed: wake all watches, and as many of each group of claims as may find a record."""
         heard = self.heard
+        if heard.watches == heard.bounded == 0:
+            self._unheard_at = self._ticks()
         self._rings += 1
         rung = _Rung(self._rings, self._ticks(), ring)
         for waiter in self._watches:
@@ -246,7 +249,9 @@ class Bell:
         now = self._ticks()
         if not self._watches and not self._claims:
             self._next_look = now + RESCAN_SECONDS
-        if wish.seen is None and (wish.group is None or wish.bounded):
+        # One that comes back, as a watch does after each reading, may have been away when a ring was heard by nobody.
+        early = wish.seen is None or now - self._unheard_at < EARLY_SECONDS
+        if early and (wish.group is None or wish.bounded):
             self._next_look = min(self._next_look, now + EARLY_SECONDS)
         if wish.look_in is not None:
             self._next_look = min(self._next_look, now + max(wish.look_in, LEAST_SECONDS))
