@@ -51,7 +51,14 @@ class WatchShown(Shown):
     next: int
 
 
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+_TEXT: dict[str, Any] = {"type": "string"}
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "One event of the stream.",
+    "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT},
+    "required": ["data"],
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @api.get(
