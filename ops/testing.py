@@ -25,7 +25,8 @@ CHECKS = {
 def command(context: typer.Context) -> None:
     """Run everything CI checks: lint, format, types and import layers, then every test.
 
-    With pytest arguments after `test`, only pytest runs, with these arguments. Exits 0 when all of it held.
+    With pytest arguments after `test`, only pytest runs, with these arguments; `--clauses` lists the clauses of
+    CONTRACT.md with the tests that prove each. Exits 0 when all of it held.
     """
     console = Console(stderr=True, highlight=False)
     failed = [] if context.args else [name for name, check in CHECKS.items() if not _holds(console, name, check)]

@@ -181,12 +181,12 @@ class LocalEdge:
         self._events.put({"event": "ended"})
 
     def _read_log(self, stream: TextIO) -> None:
-        with self._log_path.open("a", encoding="utf-8") as log:
-            for line in stream:
+        for line in stream:
+            if self.config.echo:
+                sys.stderr.write(line)
+            # Opened for each line: a disk that was full and has room again gets what comes next.
+            with suppress(OSError), self._log_path.open("a", encoding="utf-8") as log:
                 log.write(_COLOUR.sub("", line))
-                log.flush()
-                if self.config.echo:
-                    sys.stderr.write(line)
 
     def _await_start(self) -> None:
         event = self._next_event(START_SECONDS, "start")

@@ -38,7 +38,8 @@ class StateFolder:
         Processes that an earlier, killed owner left behind are ended first: they would go on writing.
         """
         try:
-            self.run.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the database holds signing secrets
+            self.run.mkdir(exist_ok=True)
             lock = os.open(self.run / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StateUnusable(f"cannot use the state folder {self.path}: {error.strerror}") from error

@@ -18,7 +18,8 @@ from moorage.records import cancel, claim, dead_letters, fail, publish, query, s
 from moorage.records.claim import Claims
 from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
 from moorage.records.model import Claim, ClaimRef, DeadLetter, Draft, Failure, Record, RecordLease, Relative, Settlement
-from moorage.records.query import Direction, Order
+from moorage.records.page_statements import Order
+from moorage.records.query import Direction
 from moorage.records.retention import Retention
 from moorage.records.sessions import ExpiredSessions, Turn
 from moorage.store.ports import Cost, Database

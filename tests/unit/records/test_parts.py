@@ -13,7 +13,7 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
 from moorage.records.model import Draft, Record, stored_json
 from moorage.records.patterns import EVERYTHING, evaluate
-from moorage.records.settle import _digest
+from moorage.records.settle import digest_of
 from moorage.records.visibility import narrowed
 from moorage.store.chunks import CHUNK_BYTES, json_arrays
 
@@ -78,14 +78,14 @@ RESULT = Draft("mail", {"a": 1})
     ],
 )
 def test_a_settlement_is_the_same_when_its_results_mean_the_same(other: Draft, equal: bool) -> None:
-    assert (_digest([RESULT]) == _digest([other])) == equal
+    assert (digest_of([RESULT]) == digest_of([other])) == equal
 
 
 def test_the_order_of_results_and_of_keys() -> None:
     second = Draft("mail", {"a": 2, "b": 3})
-    assert _digest([RESULT, second]) != _digest([second, RESULT])
-    assert _digest([second]) == _digest([Draft("mail", {"b": 3, "a": 2})])
-    assert _digest([]) != _digest([Draft("mail", {})])
+    assert digest_of([RESULT, second]) != digest_of([second, RESULT])
+    assert digest_of([second]) == digest_of([Draft("mail", {"b": 3, "a": 2})])
+    assert digest_of([]) != digest_of([Draft("mail", {})])
 
 
 def kind(**types: str) -> Kind:

@@ -22,7 +22,7 @@ def for_answer(headers: Headers, allowed: Collection[str]) -> Pairs:
     """The headers that let a page of an allowed origin read an answer, errors included; none for another origin."""
     origin = _allowed_origin(headers, allowed)
     if origin is None:
-        return []
+        return [(b"vary", b"origin")] if allowed else []
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", _EXPOSED.encode()),

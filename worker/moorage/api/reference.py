@@ -150,7 +150,8 @@ h1{margin:0}h2{margin:2.5rem 0 .5rem;text-transform:capitalize;border-bottom:1px
 code,pre{font:13px/1.5 ui-monospace,monospace}pre{background:var(--soft);padding:.75rem;overflow:auto;border-radius:6px}
 details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.5rem .75rem}
 summary{cursor:pointer;overflow-wrap:anywhere}summary b{display:inline-block;min-width:4.5rem;color:var(--accent)}
-summary span{opacity:.75;margin-left:.5rem}table{border-collapse:collapse;width:100%}
+summary span{opacity:.75;margin-left:.5rem}table{border-collapse:collapse;width:100%;table-layout:fixed}
+td pre{white-space:pre-wrap}td,th{overflow-wrap:anywhere}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .5rem;text-align:left;vertical-align:top}
 @media (prefers-color-scheme:dark){:root{--accent:#66d9e8}}
 """

@@ -40,10 +40,11 @@ class Backfill:
 async def declare(db: Database, caller: Caller, now: Instant, kinds: Kinds, name: str, declaration: KindDeclaration) -> Kind:
     """Declare a kind, or declare it again with more.
 
-    New paths get the next free slots. The claim policy, the schema and the retention may change; a path may neither go
-    nor change its type. Records that are stored already are not held against a new schema. A declaration that changes
-    nothing leaves the revision and writes no history. Raises Forbidden, IdInvalid (the name), RequestInvalid (a path, a
-    schema, a policy that names no declared path), and KindConflict with the reason.
+    New paths get the next free slots. The claim policy, the schema and the retention may change, and stay as they are
+    when they are left out; null takes a schema or a retention away. A path may neither go nor change its type. Records
+    that are stored already are not held against a new schema. A declaration that changes nothing leaves the revision and
+    writes no history. Raises Forbidden, IdInvalid (the name), RequestInvalid (a path, a schema, a policy that names no
+    declared path), and KindConflict with the reason.
     """
     check_kind(name)
     caller.demand("admin", name)
@@ -62,6 +63,8 @@ async def _declare_once(
     db: Database, caller: Caller, now: Instant, kinds: Kinds, name: str, declaration: KindDeclaration
 ) -> Kind:
     before = await _stored(db, name)
+    if before is not None:
+        declaration = _with_what_stands(before, declaration)
     declared = _merge(before, declaration.paths)
     if before is not None and declared == before.paths and _same_policy(before, declaration):
         return before
@@ -105,6 +108,13 @@ def _merge(before: Kind | None, types: Mapping[str, PathType]) -> dict[str, Decl
         if types[text] != path.type:
             raise KindConflict(f"the path {paths.shown(text)} is declared {path.type} and may not become {types[text]}")
     return paths.declare(types, kept)
+
+
+def _with_what_stands(before: Kind, declaration: KindDeclaration) -> KindDeclaration:
+    """The declaration, with what it leaves out as it was declared before."""
+    standing = {"claim": before.claim, "json_schema": before.schema, "retention_seconds": before.retention_seconds}
+    left_out = {name: value for name, value in standing.items() if name not in declaration.model_fields_set}
+    return declaration.model_copy(update=left_out)
 
 
 def _same_policy(kind: Kind, declaration: KindDeclaration) -> bool:

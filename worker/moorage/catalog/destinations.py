@@ -179,4 +179,6 @@ def _is_public_address(address: _IpAddress) -> bool:
             return _is_public_address(inner)
         if address in ipaddress.IPv6Network("64:ff9b::/96"):
             return _is_public_address(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+        if address not in ipaddress.IPv6Network("2000::/3"):
+            return False  # all that is routed lies there; the rest has compatible, site-local and translated forms
     return address.is_global and not address.is_multicast

@@ -15,6 +15,7 @@ from moorage.kernel.limits import (
     ATTEMPTS,
     DEDUP_WINDOW_SECONDS,
     DEPTH,
+    GRANT_KINDS,
     GRANTS,
     LANE_CLAIMS,
     LEASE_SECONDS,
@@ -28,6 +29,7 @@ from moorage.kernel.limits import (
     SENDER_TOLERANCE_SECONDS,
     TEXT_CHARACTERS,
     TTL_SECONDS,
+    URL_CHARACTERS,
 )
 
 Scheme = Literal["standard", "github", "stripe", "bearer"]
@@ -94,7 +96,7 @@ class ClaimDeclaration(Declared):
 
 
 class KindDeclaration(Declared):
-    """The whole declaration of a kind. What is left out has its default, also when the kind is declared again."""
+    """The declaration of a kind. What is left out has its default, and when the kind is declared again, what stands."""
 
     paths: dict[str, PathType] = Field(default_factory=dict)
     json_schema: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -106,7 +108,7 @@ class GrantDeclaration(Declared):
     """Actions on kinds. Without `kinds` the grant is for all of them; an empty list is refused."""
 
     actions: list[Action] = Field(min_length=1)
-    kinds: list[str] | None = Field(default=None, min_length=1, max_length=100)
+    kinds: list[str] | None = Field(default=None, min_length=1, max_length=int(GRANT_KINDS))
     match: dict[str, Any] | None = None
 
 
@@ -134,7 +136,7 @@ class DestinationDeclaration(Declared):
     """An outbound destination. `dedup_window_seconds` is how long the destination itself drops a repeated idempotency
     key; null says that it does not."""
 
-    url: str = Field(max_length=2048)
+    url: str = Field(max_length=int(URL_CHARACTERS))
     methods: list[Method] = Field(default=["POST"], min_length=1)
     secret: str | None = Field(default=None, repr=False)
     dedup_window_seconds: int | None = Field(default=None, ge=1, le=int(DEDUP_WINDOW_SECONDS))

@@ -25,7 +25,7 @@ from moorage.edge.convert import absent
 from moorage.edge.settings import TEST_CLOCK, text
 from moorage.edge.storage import blobs, database
 from moorage.kernel.errors import MoorageError
-from moorage.kernel.instants import Instant
+from moorage.kernel.instants import Instant, parse
 from moorage.store.ports import Database
 from moorage.timers import clock
 from moorage.timers.bell import Ring
@@ -38,6 +38,8 @@ _log = logging.getLogger("moorage.clock")
 
 _OFFSET: Final = "offset_ms"
 _RETRY_MS: Final = 5000
+_LAST_OFFSET: Final = parse("9000-01-01T00:00:00Z")
+"""The test clock goes no further: instants end with the year 9999, and time goes on from there."""
 
 
 class Clock(DurableObject):
@@ -79,7 +81,7 @@ class Clock(DurableObject):
         async with self._draining:
             offset = await self._know_offset()
             start = Instant(_real_now() + offset)
-            self._offset = offset + milliseconds
+            self._offset = min(offset + milliseconds, _LAST_OFFSET - _real_now())
             await self._storage.put(_OFFSET, self._offset)
             end = Instant(_real_now() + self._offset)
             drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works(blobs(self.env))))

@@ -140,7 +140,7 @@ def _number(literal: str) -> int | float:
     value = float(literal)
     if value in (float("inf"), float("-inf")):
         raise JsonInvalid(f"the number {literal[:40]} is out of range")
-    if value == 0:
+    if value == 0 and not Decimal(literal):
         return 0
     if repr(value) != literal and not _is_kept(Decimal(literal), value):
         raise JsonInvalid(f"the number {literal[:40]} cannot be kept exactly; send it as a string")

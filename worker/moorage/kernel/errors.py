@@ -21,7 +21,7 @@
     |  `- AwakeableTimedOut, AwakeableRejected, SessionExpired, ArtifactShredded, RecordRemoved 410
     |- RateLimited, KindFull 429
     `- DeploymentError                      the storage or the deployment
-       |- StorageBindingUnavailable, StorageCapabilityMissing, StorageProfileUnsupported 503
+       |- StorageBindingUnavailable, StorageCapabilityMissing 503
        |- ExecutionSchemaIncompatible 503
        |- BlobMissing, BlobCorrupt 500
        `- StorageLimitExceeded, InternalError 500
@@ -434,12 +434,6 @@ class StorageBindingUnavailable(DeploymentError):
 
 class StorageCapabilityMissing(DeploymentError):
     """A binding or a table that this operation needs is not there."""
-
-    tag = FailureTag.INCOMPATIBLE
-
-
-class StorageProfileUnsupported(DeploymentError):
-    """The storage profile is unknown."""
 
     tag = FailureTag.INCOMPATIBLE
 

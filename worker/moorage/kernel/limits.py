@@ -109,6 +109,8 @@ DEDUP_WINDOW_SECONDS = Limit(366 * 86400, "seconds", "a destination's own window
 SENDER_TOLERANCE_SECONDS = Limit(3600, "seconds", "how far a webhook's timestamp may lie from now")
 
 # Credentials and idempotency
+GRANT_KINDS = Limit(100, "kinds", "kinds named by one grant")
+URL_CHARACTERS = Limit(2048, "characters", "a destination's URL")
 GRANTS = Limit(100, "grants", "grants of one credential")
 CREDENTIAL_CACHE_SECONDS = Limit(5, "seconds", "how long a revoked credential may still read; writes stop at once")
 KIND_CACHE_SECONDS = Limit(5, "seconds", "how long a read may use an earlier declaration of a kind")
@@ -127,7 +129,6 @@ DRAIN_BATCH = Limit(100, "items", "due items fired before the clock looks again"
 SQL_PARAMETERS = Limit(100, "parameters", "bound values of one statement")
 SQL_BYTES = Limit(100_000, "bytes", "text of one statement")
 SQL_VALUE_BYTES = Limit(2_000_000, "bytes", "one bound or stored value")
-INLINE_BYTES = Limit(1024 * 1024, "bytes", "a value kept in its row; a larger one is a blob and a reference")
 
 
 def published() -> dict[str, dict[str, int | str]]:

@@ -43,7 +43,8 @@ from moorage.kernel.limits import CURSOR_CHARACTERS, LINEAGE_DEPTH, PAGE_ITEMS, 
 from moorage.records import publish, query
 from moorage.records.debounce import publish_debounced
 from moorage.records.model import State
-from moorage.records.query import Direction, Order
+from moorage.records.page_statements import Order
+from moorage.records.query import Direction
 
 api = router("records")
 
