@@ -107,6 +107,17 @@ async def test_what_makes_no_sense_is_refused(docs: httpx.AsyncClient, sent: dic
     assert (answer.status_code, answer.json()["code"]) == (422, "RequestInvalid")
 
 
+@pytest.mark.parametrize("after", [4, 2**53 - 2, 2**53 - 1])
+async def test_a_position_far_behind_the_end_is_answered(docs: httpx.AsyncClient, after: int) -> None:
+    await publish(docs, 2)
+    await docs.post("/seals")
+    head = {"position": 2**53 - 1, "link": "0" * 64}
+    for sent in ({}, {"content": True}, {"head": head}):
+        assert (await verified(docs, after=after, **sent))["broken"]["position"] == 4
+    assert (await verified(docs, head=head))["broken"]["position"] == 4
+    assert (await docs.get("/seals/entries", params={"after": after})).json() == {"items": [], "next_cursor": None}
+
+
 async def test_edited_data_that_is_no_json_is_named_and_breaks_no_answer(house: House, docs: httpx.AsyncClient) -> None:
     await publish(docs, 2)
     await docs.post("/seals")

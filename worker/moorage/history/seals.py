@@ -22,7 +22,8 @@ from moorage.store.transaction import Reading, Row, Transaction
 SPAN_MS: Final = 5000
 """Entries of one such span fall due together; seal_statements.SEAL_DUE counts in the same spans."""
 
-_NEWEST_FIRST = 2**53 - 1
+LAST_POSITION: Final = 2**53 - 1
+"""The largest position that every adapter can name exactly."""
 
 
 class SealedMeanwhile(Exception):
@@ -125,10 +126,10 @@ async def read_ends(db: Database) -> Ends:
 async def list_seals(db: Database, page: PageRequest, *, backwards: bool = False) -> Page[Seal]:
     """A page of seals, oldest first or newest first. Raises CursorMismatch."""
     filters = ["seals", backwards]
-    start = page.after(filters, int) or [_NEWEST_FIRST if backwards else 0]
+    start = page.after(filters, int) or [LAST_POSITION if backwards else 0]
     reading = Reading()
     sql = statements.SEALS_BACKWARDS if backwards else statements.SEALS
-    found = reading.ask(sql, start=start[0], limit=page.limit + 1)
+    found = reading.ask(sql, start=min(start[0], LAST_POSITION), limit=page.limit + 1)
     await db.read(reading)
     return page.page(found.rows, filters, lambda row: [row["position"]], lambda row: Seal(**row))
 

@@ -10,7 +10,7 @@ from typing import Final
 from moorage.history import chain
 from moorage.history import seal_statements as statements
 from moorage.history.chain import LINK_CHARACTERS
-from moorage.history.seals import Ends, Link
+from moorage.history.seals import LAST_POSITION, Ends, Link
 from moorage.kernel.limits import VERIFY_BATCH
 from moorage.kernel.pages import Page, PageRequest, encode
 from moorage.store.ports import Database
@@ -96,7 +96,7 @@ async def sealed_entries(db: Database, page: PageRequest, after: int) -> Page[Se
     Raises CursorMismatch.
     """
     filters = ["seals/entries", after]
-    start = (page.after(filters, int) or [after])[0]
+    start = min((page.after(filters, int) or [after])[0], LAST_POSITION)
     stretch = await _read(db, start, page.limit)
     links = {position: link for row in stretch.seals for position, link in _links(row)}
     items = [SealedEntry(at, chain.text(row), links.get(at)) for at, row in stretch.entries.items()]
@@ -184,7 +184,7 @@ def _links(row: Row) -> Iterator[tuple[int, str]]:
 
 
 async def _read(db: Database, after: int, limit: int, noted: Link | None = None) -> _Stretch:
-    until = after + limit
+    until = min(after + limit, LAST_POSITION)
     at = noted.position if noted else 1
     reading = Reading()
     ends = reading.ask(statements.ENDS)

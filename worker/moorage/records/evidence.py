@@ -7,6 +7,7 @@ entry stands, and the chain needs nothing else.
 from dataclasses import dataclass
 from typing import Final
 
+from moorage.history.seals import LAST_POSITION
 from moorage.history.verify import Broken
 from moorage.kernel import canonical
 from moorage.kernel.limits import VERIFY_CONTENT_BYTES
@@ -40,15 +41,16 @@ class Published:
 
 async def published(db: Database, after: int, limit: int) -> Published:
     """The publications among `limit` positions, or among fewer when their bodies pass VERIFY_CONTENT_BYTES."""
+    until = min(after + limit, LAST_POSITION)
     reading = Reading()
-    found = reading.ask(PUBLISHED, after=after, until=after + limit)
+    found = reading.ask(PUBLISHED, after=after, until=until)
     await db.read(reading)
     size = 0
     for index, row in enumerate(found.rows):
         size += row["bytes"]
         if index and size > VERIFY_CONTENT_BYTES:
             return Published(found.rows[:index], row["position"] - 1)
-    return Published(found.rows, after + limit)
+    return Published(found.rows, until)
 
 
 async def compare(db: Database, publications: Published) -> Broken | None:
