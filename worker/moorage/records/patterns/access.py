@@ -6,8 +6,9 @@ slot, by value and then in claim order. No single one is right for every pattern
 claim first *looks*: it reads a few rows of each index that the pattern offers, then some more, then many.
 
     an equality       the slot's index, already in claim order
-    a range, a list   the slot's index, in the order of its values
-    no equality       records_ready
+    a short list      the slot's index, its values merged into claim order
+    a range           the slot's index, in the order of its values; a list of many values likewise
+    none of these     records_ready
 
 A look chooses its index when that has no more rows than the look may read, or, in claim order, when enough of them
 match; the next look is then not taken. Whatever is chosen, the answer is the same: only its cost differs. When no look
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from moorage.kernel.limits import RECORD_PRIORITY
 from moorage.records.patterns.compile import Compiled, Conjunct
 from moorage.records.patterns.model import Operator
 
@@ -25,6 +27,9 @@ LOOKS: Final = (3, 50, 1000)
 """Rows that each look reads of an index beyond the number of records that are claimed. The first keeps the claim of
 one record by a selective pattern within 20 rows in all. In a million records, a range with fewer rows than the last
 is sooner read whole than met by chance."""
+
+MERGED: Final = 16
+"""Values of a list that a claim merges: each is sought in the index before the first record is known."""
 
 _LONGEST_CONDITION: Final = 6_000
 """Characters of a condition that looks repeat; a longer one is written once, on the first index in claim order."""
@@ -46,8 +51,18 @@ class _Path:
     condition: str
     in_order: bool
     outside: str = ""
+    merged: str = ""
+
+    @property
+    def order(self) -> str:
+        """What puts the rows in claim order; merged ones come so."""
+        return "" if self.merged else _CLAIM_ORDER
 
     def select(self, columns: str) -> str:
+        if self.merged:
+            return (
+                f"SELECT {columns} FROM ({self.merged}) AS merged CROSS JOIN records AS r ON r.id = {_MERGED_ID} WHERE true"
+            )
         return (
             f"SELECT {columns} FROM {self.outside}records AS r INDEXED BY {self.index} "
             f"WHERE r.kind = :kind AND r.available = 1{self.condition}"
@@ -69,7 +84,7 @@ def claim_candidates(compiled: Compiled) -> str:
 
 
 def _answer(path: _Path, where: str, limit: str) -> str:
-    return f"{path.select('r.id AS id')} AND {where} {_CLAIM_ORDER} LIMIT {limit}"
+    return f"{path.select('r.id AS id')} AND {where} {path.order} LIMIT {limit}"
 
 
 # --- Looks ----------------------------------------------------------------------------------------------------------
@@ -98,7 +113,7 @@ def _look(path: _Path, where: str, more: int) -> str:
     rows = f"{_LIMIT} + {more}"
     if not path.in_order:
         return f"SELECT count(*) < {rows} FROM ({path.select('1')} LIMIT {rows})"
-    seen = f"{path.select(f'{where} AS hit')} {_CLAIM_ORDER} LIMIT {rows}"
+    seen = f"{path.select(f'{where} AS hit')} {path.order} LIMIT {rows}"
     return f"SELECT count(*) < {rows} OR total(hit) >= :limit FROM ({seen})"
 
 
@@ -108,13 +123,17 @@ def _look(path: _Path, where: str, more: int) -> str:
 def _paths(conjuncts: Sequence[Conjunct]) -> list[_Path]:
     """The indexes worth a look, in the order of the looks, at least one of them in claim order.
 
-    At most two equalities, the likely rare ones first, and one range or list. Without an equality the range or list comes
-    first, because finding it empty is the cheapest look of all, and then records_ready.
+    At most two equalities or short lists, the likely rare ones first, and one range or long list. Without the former the
+    latter comes first, because finding it empty is the cheapest look of all, and then records_ready.
     """
     equal = [each for each in conjuncts if each.operator is Operator.EQ]
     equal.sort(key=lambda each: not each.telling)
     by_slot = {each.slot: each for each in reversed(equal)}
     paths = [_equality(each) for each in equal if by_slot[each.slot] is each][:2]
+    for each in conjuncts:
+        if len(paths) < 2 and each.operator is Operator.IN and each.values <= MERGED and each.slot not in by_slot:
+            by_slot[each.slot] = each
+            paths.append(_short_list(each))
     spread = _spread([each for each in conjuncts if each.slot not in by_slot])
     if spread is None:
         return paths or [_READY]
@@ -129,6 +148,36 @@ def _equality(conjunct: Conjunct) -> _Path:
     column = f"r.s{conjunct.slot}"
     narrowed = f" AND {column} IS NOT NULL AND {column} = {conjunct.value}"
     return _Path(f"records_by_s{conjunct.slot}", narrowed, in_order=True)
+
+
+# A record's place in claim order and its id as one text: text orders as claims do.
+_KEY: Final = f"printf('%08d%016d', {RECORD_PRIORITY:d} - priority, seq) || id"
+_PRIORITY: Final = f"({RECORD_PRIORITY:d} - CAST(substr(walk.key, 1, 8) AS INTEGER))"
+_SEQ: Final = "CAST(substr(walk.key, 9, 16) AS INTEGER)"
+_MERGED_ID: Final = "substr(merged.key, 25)"
+
+
+def _short_list(conjunct: Conjunct) -> _Path:
+    """The index's rows of each value of the list, merged through a queue while they are read.
+
+    The first row of each value enters the queue, and the row that leaves it sends in the next one of its value.
+    """
+    index, column = f"records_by_s{conjunct.slot}", f"s{conjunct.slot}"
+
+    def first(value: str, narrowed: str = "") -> str:
+        return (
+            f"(SELECT {_KEY} FROM records INDEXED BY {index} WHERE kind = :kind AND available = 1 AND {column} IS NOT NULL"
+            f" AND {column} = {value}{narrowed} ORDER BY priority DESC, seq LIMIT 1)"
+        )
+
+    same = first("walk.value", f" AND priority = {_PRIORITY} AND seq > {_SEQ}")
+    lower = first("walk.value", f" AND priority < {_PRIORITY}")
+    merged = (
+        f"WITH RECURSIVE walk (key, value) AS (SELECT {first('v.value')}, v.value FROM {conjunct.value} AS v"
+        f" UNION ALL SELECT coalesce({same}, {lower}), walk.value FROM walk WHERE walk.key IS NOT NULL ORDER BY 1 LIMIT -1)"
+        " SELECT key FROM walk WHERE key IS NOT NULL"
+    )
+    return _Path(index, "", in_order=True, merged=merged)
 
 
 def _spread(conjuncts: Sequence[Conjunct]) -> _Path | None:

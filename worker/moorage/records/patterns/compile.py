@@ -19,8 +19,8 @@ _COMPARISON = {Operator.GT: ">", Operator.GTE: ">=", Operator.LT: "<", Operator.
 class Conjunct:
     """A test that every match passes, on one slot: `$eq`, a bound of a range, or `$in`.
 
-    `value` is the SQL of its operand (of a table, for `$in`); `floor` and `ceiling` are the SQL of where values of the
-    operand's type begin and end; `telling` is whether the value is likely to be rare.
+    `value` is the SQL of its operand (for `$in` of a table with so many `values`); `floor` and `ceiling` are the SQL of
+    where values of the operand's type begin and end; `telling` is whether the value is likely to be rare.
     """
 
     slot: int
@@ -29,6 +29,7 @@ class Conjunct:
     floor: str
     ceiling: str
     telling: bool
+    values: int = 1
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,19 @@ def _required(pattern: Pattern) -> list[Test]:
             return [test for term in terms for test in _required(term)]
         case Some((term,)):
             return _required(term)
+        case Some(terms):
+            return _one_of(terms)
         case _:
             return []
+
+
+def _one_of(terms: Sequence[Pattern]) -> list[Test]:
+    """Alternatives that are equalities or lists of one path are one list."""
+    tests = [term for term in terms if isinstance(term, Test) and term.operator in (Operator.EQ, Operator.IN)]
+    if not tests or len(tests) < len(terms) or any(test.path != tests[0].path for test in tests):
+        return []
+    values = [value for test in tests for value in (test.operand if test.operator is Operator.IN else [test.operand])]
+    return [Test(tests[0].path, Operator.IN, values)]
 
 
 def _is_usable(test: Test) -> bool:
@@ -228,7 +240,7 @@ def _conjunct(test: Test, operands: _Operands) -> Conjunct:
     slot, operator, kind = test.path.slot, test.operator, test.path.type
     if operator is Operator.IN:
         if len(test.operand) != 1:
-            return Conjunct(slot, operator, _encoded_list(test, operands), "", "", telling=True)
+            return Conjunct(slot, operator, _encoded_list(test, operands), "", "", telling=True, values=len(test.operand))
         operator = Operator.EQ
     operand = test.operand[0] if test.operator is Operator.IN else test.operand
     encoded = encode_value(operand, kind)
