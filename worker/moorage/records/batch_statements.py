@@ -1,7 +1,7 @@
 # ruff: noqa: S608 - statements are put together from constants only
 """The SQL of renewing and settling many claims at once. An item is `[record, epoch, milliseconds]`, at its place."""
 
-from moorage.records.statements import RECORD_COLUMNS
+from moorage.records.statements import RECORD_COLUMNS, RETURNED_COLUMNS
 
 # The claims that are the caller's and have not run out: the fence of one claim, for each item.
 _HELD = """
@@ -58,12 +58,12 @@ WHERE EXISTS (SELECT 1 FROM records WHERE id = wish.value)
 """
 
 # Consumes the records, each with its receipt; an item is `[record, epoch, sha256, receipt]`.
-CONSUME = """
+CONSUME = f"""
 UPDATE records SET state = 'consumed', ended_at = :now, settlement_sha256 = item.value ->> 2, receipt = item.value ->> 3,
     failure = NULL, owner = NULL, claim = NULL, expires_at = NULL
 FROM json_each(:items) AS item
 WHERE records.id = item.value ->> 0 AND records.epoch = item.value ->> 1 AND records.state = 'claimed'
-RETURNING {columns}
+RETURNING {RETURNED_COLUMNS}
 """
 
 # The records that are about to be settled, for their history entries; an item is `[record, results]`.

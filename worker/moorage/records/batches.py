@@ -35,7 +35,6 @@ from moorage.records.claim import MAX_EPOCH, checked_seconds
 from moorage.records.model import ClaimRef, Draft, Record, RecordLease, Settlement
 from moorage.records.publish import Plan
 from moorage.records.settle import child, digest_of
-from moorage.records.statements import RETURNED_COLUMNS
 from moorage.records.visibility import visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Transaction
@@ -169,8 +168,7 @@ async def _plan(
     told = canonical.compact([[receipts[p]["record"], canonical.dumps(receipts[p]["results"])] for p in places])
     append_selected(tx, caller.subject, "record.settled", batch_statements.SETTLING, many=True, settling=told)
     ending = [[*_fenced(items[place].ref), receipts[place]["sha256"], canonical.dumps(receipts[place])] for place in places]
-    consume = batch_statements.CONSUME.replace("{columns}", RETURNED_COLUMNS)
-    consumed = tx.run(consume, items=canonical.compact(ending))
+    consumed = tx.run(batch_statements.CONSUME, items=canonical.compact(ending))
     inserted = publish.insert(tx, caller.subject, together)
     return _Attempt(tx, places, receipts, plans, together, consumed, inserted)
 

@@ -25,10 +25,10 @@ _FITTING: Final = statements.WITHIN_BYTES.replace("{order}", "r.priority DESC, r
 
 @dataclass(frozen=True, slots=True)
 class BoundClaim:
-    """The statement that claims within a kind's bounds, what it binds beside what every claim does, and the bucket that it
-    draws from, filled."""
+    """The statements that claim within a kind's bounds, one after the other until one takes something; what they bind
+    beside what every claim does; and the bucket that they draw from, filled."""
 
-    sql: str
+    statements: list[str]
     parameters: dict[str, Scalar]
     rate: Rate | None
     bucket: Answer | None
@@ -61,11 +61,12 @@ def bind_claim(tx: Transaction, kind: Kind, compiled: Compiled, *, many: bool) -
         bucket, limit = _fill(tx, f"kind:{kind.name}", rate), _ALLOWED
     if kind.concurrency is None:
         found = claim_candidates(compiled) if rate is None else _LIMIT.sub(limit, claim_candidates(compiled))
-        return BoundClaim(_claim(statements.CLAIM, fitting, found), parameters, rate, bucket)
+        return BoundClaim([_claim(statements.CLAIM, fitting, found)], parameters, rate, bucket)
     slot = kind.paths[kind.concurrency.path].slot
     parameters["lane_limit"] = kind.concurrency.limit
-    sql = _claim(bound_statements.CLAIM_IN_LANES[slot - 1], fitting, lanes.candidates(compiled, slot, limit))
-    return BoundClaim(sql, parameters, rate, bucket)
+    template = bound_statements.CLAIM_IN_LANES[slot - 1]
+    looks = [_claim(template, fitting, look) for look in lanes.looks(compiled, slot, limit)]
+    return BoundClaim(looks, parameters, rate, bucket)
 
 
 def _claim(template: str, fitting: str, found: str) -> str:

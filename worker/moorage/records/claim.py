@@ -108,31 +108,25 @@ async def claim(
         except NothingMatches:
             # What the bucket held went back with the rest.
             raise NothingMatches(None if kind.rate is None else max(1, 1 / kind.rate.per_second)) from None
-        if taken.rows:
-            return _in_order(taken.rows)
+        rows = [row for answer in taken for row in answer.rows]
+        if rows:
+            return _in_order(rows)
         if or_nothing:
             raise NothingMatches(bound.retry_after())
         return Claims(retry_after=bound.retry_after())
     raise KindConflict("the kind is being redeclared; try again")
 
 
-def _plan(tx: Transaction, caller: Caller, kind: Kind, compiled: Compiled, wish: Wish) -> tuple[BoundClaim, Answer]:
-    """Add the claim and its history to a transaction; the answer holds what was taken."""
+def _plan(tx: Transaction, caller: Caller, kind: Kind, compiled: Compiled, wish: Wish) -> tuple[BoundClaim, list[Answer]]:
+    """Add the claim and its history to a transaction; the answers hold what was taken."""
     claim_id = ids.new("clm", tx.now)
     made: dict[str, Scalar] = {"claim": claim_id, "expires_at": wish.expires_at}
     keys.remember(tx, wish.key, {"claim": claim_id})
     if wish.turn is not None:
         begin(tx, caller, wish.turn)
     bound = bind_claim(tx, kind, compiled, many=wish.limit > 1)
-    taken = tx.run(
-        bound.sql,
-        **bound.parameters,
-        kind=kind.name,
-        limit=wish.limit,
-        worker=wish.worker,
-        actor=caller.subject,
-        **made,
-    )
+    who: dict[str, Scalar] = {"kind": kind.name, "worker": wish.worker, "actor": caller.subject}
+    taken = [tx.run(sql, **bound.parameters, **who, limit=wish.limit, **made) for sql in bound.statements]
     if wish.or_nothing and (wish.key is not None or wish.turn is not None):
         tx.require(statements.TAKEN, NothingMatches(), **made)
     bound.spend(tx, claim_id, wish.expires_at)
@@ -157,14 +151,10 @@ async def renew(db: Database, caller: Caller, now: Instant, ref: ClaimRef, lease
     return RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"])
 
 
-async def release(
-    db: Database, caller: Caller, now: Instant, ref: ClaimRef, key: Key | None = None
-) -> Instant | None:
+async def release(db: Database, caller: Caller, now: Instant, ref: ClaimRef, key: Key | None = None) -> Instant | None:
     """Give the record back unworked: it is claimable at once and the attempt is not counted.
 
-    The answer is when it becomes a dead letter, if its kind has a time to live.
-
-    The same again under the same key is done already. Raises RecordUnknown, LeaseFenced, LeaseExpired,
+    The answer is when it becomes a dead letter, if its kind has a time to live. The same again under the same key is done already. Raises RecordUnknown, LeaseFenced, LeaseExpired,
     IdempotencyConflict.
     """
     tx = Transaction(now)
