@@ -25,6 +25,14 @@ def create(
     expires_at: Annotated[
         datetime | None, typer.Option(help="Until when it is good.", formats=["%Y-%m-%dT%H:%M:%S%z"])
     ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="For web pages, where everybody sees it: it may only publish.")
+    ] = False,
+    origin: Annotated[
+        list[str] | None, typer.Option(help="With --public: only pages of this origin may use it; repeatable.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="With --public: at most so many records a second.")] = None,
+    burst: Annotated[int, typer.Option(min=1, help="With --rate: so many at once.")] = 1,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -42,7 +50,14 @@ def create(
         if not isinstance(more, list):
             raise typer.BadParameter("--grants must be a JSON list")
         wanted += more
-    made = remote.call(url, token, lambda moorage: moorage.credentials.create(subject, wanted, expires_at=expires_at))
+    limit = None if rate is None else {"per_second": rate, "burst": burst}
+    made = remote.call(
+        url,
+        token,
+        lambda moorage: moorage.credentials.create(
+            subject, wanted, expires_at=expires_at, public=public, origins=origin or [], rate=limit
+        ),
+    )
     if as_json:
         remote.print_json(made.wire())
         return

@@ -213,6 +213,22 @@ def test_credentials_are_made_listed_and_revoked(docs: Run) -> None:
     assert "revoked_at" in docs("credentials", "show", made["id"]).stdout
 
 
+def test_a_record_is_tried_cancelled_and_looked_at_by_retention(docs: Run) -> None:
+    (tried,) = lines(docs("records", "dry-run", "doc", '{"n":1}', "--json"))
+    assert tried["matches"] == []
+    (record,) = lines(docs("records", "publish", "doc", '{"n":1}', "--json"))
+    assert "dead" in docs("records", "cancel", record["id"], "--reason", "sent by mistake").stdout
+    (shown,) = lines(docs("kinds", "retention", "doc", "--retention-seconds", "60", "--json"))
+    assert (shown["candidates"], shown["oldest"]) == (0, [])
+
+
+def test_a_public_credential_is_bound_to_origins_and_a_rate(docs: Run) -> None:
+    bounds = ("--public", "--origin", "https://app.example.test", "--rate", "5", "--burst", "10")
+    (made,) = lines(docs("credentials", "create", "page", "--grant", "publish:doc", *bounds, "--json"))
+    assert (made["public"], made["origins"]) == (True, ["https://app.example.test"])
+    assert made["rate"] == {"per_second": 5, "burst": 10}
+
+
 def test_a_problem_is_told_with_its_pointers(docs: Run) -> None:
     told = docs("kinds", "declare", "doc", "--lease-seconds", "0", "--path", "n:number", "--path", "x:what", status=1)
     assert told.stdout == ""

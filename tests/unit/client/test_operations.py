@@ -1,11 +1,12 @@
 """Every group of operations against the application itself."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+import httpx
 import pytest
 
-from moorage.client import Draft, FailureTag, Held, Moorage, Problem
-from moorage.client.models import rfc3339
+from moorage.client import Debounce, Draft, FailureTag, Held, Moorage, Problem
+from moorage.client.models import Lease, Settlement, rfc3339
 from tests.unit.client.conftest import World
 
 
@@ -88,6 +89,67 @@ async def test_credentials_are_made_seen_and_revoked(moorage: Moorage, world: Wo
     assert (await moorage.credentials.get(made.id)).revoked_at is not None
 
 
+async def test_a_public_credential_publishes_and_does_nothing_else(moorage: Moorage, transport: httpx.ASGITransport) -> None:
+    grants = [{"actions": ["publish"], "kinds": ["doc"]}]
+    rate = {"per_second": 1, "burst": 2}
+    made = await moorage.credentials.create("page", grants, public=True, origins=["https://app.example.test"], rate=rate)
+    shown = made.wire()
+    assert (shown["public"], shown["origins"], shown["rate"]) == (True, ["https://app.example.test"], rate)
+    with pytest.raises(Problem) as caught:
+        await moorage.credentials.create("page", grants, origins=["https://app.example.test"])
+    assert caught.value.errors[0]["pointer"] == "/origins"
+
+
+@pytest.mark.clause("records.interests", "records.dry-run")
+async def test_interests_are_said_found_by_a_dry_run_and_withdrawn(moorage: Moorage) -> None:
+    said = await moorage.interests.put("w", "doc", {"n": {"$gt": 5}}, ttl_seconds=60)
+    assert (said.worker, said.kind, said.match) == ("w", "doc", {"n": {"$gt": 5}})
+    assert [one.worker for one in (await moorage.records.dry_run("doc", {"n": 6})).matches] == ["w"]
+    assert (await moorage.records.dry_run("doc", {"n": 5})).matches == []
+    assert [one.worker for one in (await moorage.interests.page("doc")).items] == ["w"]
+    await moorage.interests.withdraw("w")
+    assert (await moorage.interests.page()).items == []
+
+
+async def test_a_record_is_cancelled_and_what_retention_would_remove_is_shown(moorage: Moorage, world: World) -> None:
+    record = await moorage.records.publish("doc", {"n": 1})
+    assert (await moorage.records.cancel(record.id, "sent by mistake")).state == "dead"
+    await world.house.advance(100)
+    shown = await moorage.kinds.retention("doc", retention_seconds=50)
+    # The key under which it was cancelled may still ask for it.
+    assert (shown.candidates, shown.held, shown.oldest) == (0, 1, [])
+
+
+async def test_claims_are_renewed_and_settled_in_batches_with_an_outcome_each(moorage: Moorage, world: World) -> None:
+    await moorage.records.publish_batch([Draft("doc", {"n": n}) for n in range(3)])
+    one, two, three = await moorage.claims.claim("doc", "w", limit=3, lease_seconds=10)
+    await moorage.claims.release(two)
+    await world.house.advance(5)
+    first, lost, last = await moorage.claims.renew_many([one, two, three], 60)
+    assert isinstance(first, Lease)
+    assert isinstance(last, Lease)
+    assert first.expires_at == one.lease.expires_at + timedelta(seconds=55)
+    assert isinstance(lost, Problem)
+    assert lost.tag is FailureTag.FENCED
+    ends = [(one, [Draft("doc", {"n": 7})]), (two, []), (three, [])]
+    settled, refused, done = await moorage.claims.settle_many(ends)
+    assert isinstance(settled, Settlement)
+    assert isinstance(done, Settlement)
+    assert (settled.record.state, settled.results[0].parents) == ("consumed", [one.record.id])
+    assert settled.receipt.results == [settled.results[0].id]
+    assert isinstance(refused, Problem)
+    assert refused.code == "LeaseFenced"
+    assert done.record.id == three.record.id
+
+
+async def test_a_burst_of_debounced_records_is_its_last(moorage: Moorage, world: World) -> None:
+    made = [await moorage.records.publish("doc", {"n": n}, debounce=Debounce("k", 10, 60)) for n in range(3)]
+    assert len({one.id for one in made}) == 1
+    await world.house.advance(11)
+    (claim,) = await moorage.claims.claim("doc", "w")
+    assert claim.record.body == {"n": 2}
+
+
 async def test_awakeables_are_resolved_and_rejected(moorage: Moorage) -> None:
     made = await moorage.awakeables.mint(60, label="approval", metadata={"a": 1})
     assert made.token not in repr(made)
@@ -119,8 +181,6 @@ async def test_ids_that_a_path_could_misread_reach_their_record(moorage: Moorage
 
 
 def test_an_instant_without_a_zone_is_refused() -> None:
-    from datetime import datetime
-
     with pytest.raises(ValueError, match="time zone"):
         rfc3339(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
 

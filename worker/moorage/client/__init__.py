@@ -4,7 +4,7 @@ It needs httpx and pydantic, and of this package only the kernel.
 """
 
 from moorage.client.artifacts import DigestMismatch
-from moorage.client.drafts import Draft
+from moorage.client.drafts import Debounce, Draft
 from moorage.client.jobs import FailWork, Job, Work, worker
 from moorage.client.models import Claim, Held, Record
 from moorage.client.moorage import Moorage
@@ -17,6 +17,7 @@ from moorage.kernel.errors import FailureTag
 __all__ = [
     "Claim",
     "ClientFailure",
+    "Debounce",
     "DigestMismatch",
     "Draft",
     "FailWork",

@@ -46,12 +46,29 @@ class Credentials:
         self._wire = wire
 
     async def create(
-        self, subject: str, grants: Sequence[Mapping[str, Any]], *, expires_at: datetime | None = None
+        self,
+        subject: str,
+        grants: Sequence[Mapping[str, Any]],
+        *,
+        expires_at: datetime | None = None,
+        public: bool = False,
+        origins: Sequence[str] = (),
+        rate: Mapping[str, Any] | None = None,
     ) -> NewCredential:
-        """Make a credential. Its token is told here only, also when the answer had to be asked for again."""
+        """Make a credential. Its token is told here only, also when the answer had to be asked for again.
+
+        A `public` one may be shipped to browsers: it only publishes, from `origins` where there are any, and within `rate`
+        (`{"per_second": …, "burst": …}`) where there is one.
+        """
         sent: dict[str, Any] = {"subject": subject, "grants": [dict(grant) for grant in grants]}
         if expires_at is not None:
             sent["expires_at"] = rfc3339(expires_at)
+        if public:
+            sent["public"] = True
+        if origins:
+            sent["origins"] = list(origins)
+        if rate is not None:
+            sent["rate"] = dict(rate)
         return NewCredential.model_validate(await self._wire.call("POST", "/credentials", sent, key=fresh_key()))
 
     async def get(self, credential: str) -> Credential:

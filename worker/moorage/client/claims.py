@@ -1,12 +1,14 @@
 """Take records under a lease, and end or extend it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from moorage.client.drafts import Draft
 from moorage.client.keys import fresh_key
 from moorage.client.models import Claim, Held, Lease, Record, Settlement
 from moorage.client.paging import segment
+from moorage.client.problems import Problem
 from moorage.client.wire import Wire
 from moorage.kernel.errors import FailureTag
 
@@ -62,6 +64,21 @@ class Claims:
         sent = {"results": [draft.wire() for draft in results]}
         return Settlement.model_validate(await self._on(claim, "settle", sent, repeatable=True))
 
+    async def renew_many(self, claims: Sequence[Claim | Held], lease_seconds: float | None = None) -> list[Lease | Problem]:
+        """Extend up to CLAIM_BATCH leases in one request; for each, in the order given, the lease or why not."""
+        sent: dict[str, Any] = {"items": [asdict(_held(claim)) for claim in claims]}
+        if lease_seconds is not None:
+            sent["lease_seconds"] = lease_seconds
+        answer = await self._wire.call("POST", "/claims/renew", sent, repeatable=True)
+        return [_refusal(one) or Lease.model_validate(one["lease"]) for one in answer["items"]]
+
+    async def settle_many(self, ends: Sequence[tuple[Claim | Held, Sequence[Draft]]]) -> list[Settlement | Problem]:
+        """Settle up to CLAIM_BATCH claims with their results in one request; for each, in the order given, the settlement
+        or why not. One that is refused undoes nothing of another's."""
+        items = [{**asdict(_held(claim)), "results": [one.wire() for one in results]} for claim, results in ends]
+        answer = await self._wire.call("POST", "/claims/settle", {"items": items}, repeatable=True)
+        return [_refusal(one) or _settlement(one) for one in answer["items"]]
+
     async def fail(
         self,
         claim: Claim | Held,
@@ -83,6 +100,20 @@ class Claims:
     async def _on(
         self, claim: Claim | Held, verb: str, sent: Mapping[str, Any], *, key: str | None = None, repeatable: bool = False
     ) -> Any:
-        held = claim.held if isinstance(claim, Claim) else claim
+        held = _held(claim)
         path = f"/claims/{segment(held.record)}/{verb}"
         return await self._wire.call("POST", path, {"epoch": held.epoch, **sent}, key=key, repeatable=repeatable)
+
+
+def _held(claim: Claim | Held) -> Held:
+    return claim.held if isinstance(claim, Claim) else claim
+
+
+def _refusal(item: Mapping[str, Any]) -> Problem | None:
+    """The problem of one item of a batch, as a single call would have raised it."""
+    error = item.get("error")
+    return None if error is None else Problem(error["status"], error, retry_after=error.get("retry_after"))
+
+
+def _settlement(item: Mapping[str, Any]) -> Settlement:
+    return Settlement.model_validate({"receipt": item["receipt"], "record": item["settled"], "results": item["results"]})

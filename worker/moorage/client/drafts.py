@@ -1,11 +1,21 @@
 """Records to publish, as clients write them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from moorage.client.models import rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Debounce:
+    """Wait `seconds` for a later record with the same key, which takes this one's place, but never longer than
+    `max_seconds` from the first. Keys are the publisher's own."""
+
+    key: str
+    seconds: float
+    max_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +30,7 @@ class Draft:
     priority: int = 0
     not_before: datetime | None = None
     id: str | None = None
-    debounce: Mapping[str, Any] | None = None
+    debounce: Debounce | None = None
 
     def wire(self) -> dict[str, Any]:
         """As JSON, without what was left out."""
@@ -36,5 +46,5 @@ class Draft:
         if self.id is not None:
             sent["id"] = self.id
         if self.debounce is not None:
-            sent["debounce"] = dict(self.debounce)
+            sent["debounce"] = asdict(self.debounce)
         return sent

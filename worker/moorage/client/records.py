@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from moorage.client.drafts import Draft
+from moorage.client.drafts import Debounce, Draft
 from moorage.client.keys import fresh_key
 from moorage.client.models import DryRun, Entry, Lineage, Page, Record, State
 from moorage.client.paging import every, page_of, segment
@@ -28,6 +28,7 @@ class Records:
         priority: int = 0,
         not_before: datetime | None = None,
         id: str | None = None,  # noqa: A002 - the member's name
+        debounce: Debounce | None = None,
         key: str | None = None,
     ) -> Record:
         """Publish a record, once, however often the request is sent.
@@ -35,7 +36,7 @@ class Records:
         `key` is the Idempotency-Key under which the same content from several places is one record; without it, this
         call has a key of its own.
         """
-        draft = Draft(kind, body, metadata or {}, parents, priority, not_before, id)
+        draft = Draft(kind, body, metadata or {}, parents, priority, not_before, id, debounce)
         return await self.publish_draft(draft, key=key)
 
     async def publish_draft(self, draft: Draft, *, key: str | None = None) -> Record:
