@@ -200,6 +200,33 @@ async def test_a_renewal_that_fails_once_costs_nothing(
         await shop.ends()
 
 
+async def test_what_many_handlers_ask_for_at_once_goes_in_few_requests(
+    world: World, transport: httpx.ASGITransport, moorage: Moorage
+) -> None:
+    cut = Cut(transport)
+    async with Moorage("http://moorage.test", ROOT, transport=cut, timing=world.clock) as client:
+        shop = Workshop(world, client, concurrency=40, lease_seconds=30)
+        records = await shop.publish(40)
+        shop.start()
+        await shop.begins(40)
+        await world.advance(10)
+        await world.until(lambda: len(shop.did("renewed")) == 40)
+        for record in records[:39]:
+            shop.gates[record].set_result(Draft("doc", {"n": -1}))
+        shop.gates[records[39]].set_result(Draft("nowhere", {}))
+        await world.until(lambda: len(shop.did("settled", "failed")) == 40)
+        shop.worker.stop()
+        shop.worker.stop()
+        await shop.ends()
+    assert shop.did("lost") == []
+    assert sum("/renew" in one for one in cut.asked) <= 2
+    assert sum(one.endswith("/settle") for one in cut.asked) <= 3
+    found = [one async for one in moorage.records.iterate("doc", {"n": {"$gte": 0}})]
+    assert [one.state for one in found] == ["consumed"] * 39 + ["ready"]
+    assert found[39].failure is not None
+    assert found[39].failure.tag is FailureTag.UNKNOWN
+
+
 async def test_stopping_lets_handlers_end_and_claims_nothing_more(opened: Opened) -> None:
     shop = opened(concurrency=2)
     records = await shop.publish(4)

@@ -7,13 +7,15 @@ nobody works on what is somebody else's by now (clause leases.fence).
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from moorage.client.batching import Gathering
+from moorage.client.drafts import Draft
 from moorage.client.jobs import Job, Work
-from moorage.client.models import Claim
+from moorage.client.models import Claim, Lease, Settlement
 from moorage.client.outcomes import drafts_of, failure_of
 from moorage.client.problems import ClientFailure, Problem, Unanswered
 from moorage.client.taking import Taking
@@ -50,6 +52,13 @@ class Worker:
         self._moorage = moorage
         self._timing: Timing = moorage.wire.timing
         self._taking = Taking(moorage, job)
+        claims = moorage.claims
+        self._renewals: Gathering[Claim, Lease] = Gathering(
+            lambda claim: claims.renew(claim, job.lease_seconds), lambda held: claims.renew_many(held, job.lease_seconds)
+        )
+        self._settlements: Gathering[tuple[Claim, Sequence[Draft]], Settlement] = Gathering(
+            lambda end: claims.settle(*end), claims.settle_many
+        )
         self._report = report or _log
         self._holds: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -195,7 +204,7 @@ class Worker:
             if began >= deadline:
                 return "it ran out before it could be renewed"
             try:
-                await self._within(deadline - began, self._moorage.claims.renew(claim, length))
+                await self._within(deadline - began, self._renewals.send(claim))
             except Problem as problem:
                 if problem.final:
                     return str(problem)
@@ -213,7 +222,7 @@ class Worker:
             await self._fail(claim, error)
             return
         try:
-            await self._moorage.claims.settle(claim, results)
+            await self._settlements.send((claim, results))
         except Problem as problem:
             if problem.tag is FailureTag.FENCED or not problem.final:
                 self._report(Report("lost", claim, str(problem)))
