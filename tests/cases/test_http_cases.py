@@ -143,7 +143,7 @@ def test_c12_hostile_text_matches_nothing_wherever_it_stands(api: httpx.Client) 
 @pytest.mark.clause("kernel.canonical-json")
 def test_c13_a_number_is_refused_or_is_the_same_everywhere(api: httpx.Client) -> None:
     kind = declare(api, fresh("c13"), {"n": "number"})
-    kept = {"9007199254740992": 2**53, "-0": 0, "0.1": 0.1, "1.0": 1, "1e-400": 0, "1e20": 1e20}
+    kept = {"9007199254740992": 2**53, "-0": 0, "0.1": 0.1, "1.0": 1, "1e20": 1e20}
     for literal, value in kept.items():
         answer = api.post("/records", content=f'{{"kind":"{kind}","body":{{"n":{literal}}}}}', headers=JSON)
         record = good(answer)
@@ -156,6 +156,7 @@ def test_c13_a_number_is_refused_or_is_the_same_everywhere(api: httpx.Client) ->
         "9007199254740993",
         "12345678901234567890123",
         "1e400",
+        "1e-400",
         "NaN",
         "Infinity",
         "-Infinity",

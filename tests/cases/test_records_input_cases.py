@@ -102,7 +102,6 @@ async def test_c13_a_number_is_kept_as_it_is_or_refused(desk: Desk) -> None:
         '{"any":-0}': 0,
         '{"any":0.1}': 0.1,
         '{"any":1.0}': 1,
-        '{"any":1e-400}': 0,
         '{"any":1e20}': 1e20,
     }
     for text, value in accepted.items():
@@ -121,7 +120,7 @@ async def test_c13_a_number_is_kept_as_it_is_or_refused(desk: Desk) -> None:
         assert done.results[0].body_sha256 == record.body_sha256
         await desk.settle(ref(await desk.claim_one(match=match)))
     for text in (
-        '{"any":9007199254740993}', '{"any":12345678901234567890123}', '{"any":1e400}', '{"any":NaN}',
+        '{"any":9007199254740993}', '{"any":12345678901234567890123}', '{"any":1e400}', '{"any":1e-400}', '{"any":NaN}',
         '{"any":Infinity}', '{"any":01}', '{"any":+1}',
     ):  # fmt: skip
         with pytest.raises(JsonInvalid):

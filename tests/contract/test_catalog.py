@@ -75,9 +75,17 @@ async def test_new_paths_take_the_next_slots_and_old_ones_keep_theirs(store: Sto
 async def test_claim_policy_and_retention_may_change_either_way(store: Store) -> None:
     await put(store, "doc", claim={"lease_seconds": 60, "max_attempts": 3}, retention_seconds=100)
     kind = await put(store, "doc", claim={"max_attempts": 9})
-    assert (kind.revision, kind.lease_seconds, kind.max_attempts, kind.retention_seconds) == (2, 30, 9, None)
+    assert (kind.revision, kind.lease_seconds, kind.max_attempts, kind.retention_seconds) == (2, 30, 9, 100)
     rows = await store.sql("SELECT retry_delays FROM kinds")
     assert len(json.loads(rows[0]["retry_delays"])) == 9
+    kind = await put(store, "doc", retention_seconds=None)
+    assert (kind.revision, kind.max_attempts, kind.retention_seconds) == (3, 9, None)
+
+
+async def test_adding_a_path_leaves_the_policy_as_it_stands(store: Store) -> None:
+    await put(store, "doc", claim={"lease_seconds": 60, "max_attempts": 3}, retention_seconds=100)
+    kind = await put(store, "doc", paths={"a": "string"})
+    assert (kind.lease_seconds, kind.max_attempts, kind.retention_seconds) == (60, 3, 100)
 
 
 @pytest.mark.parametrize(

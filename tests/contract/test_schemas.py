@@ -73,7 +73,8 @@ async def test_a_new_schema_holds_for_what_comes_and_touches_nothing_that_is_the
     held = await desk.claim_one(kind="order")
     assert held.record.body == {"id": 1}
     assert (await put(store, "order", schema=ORDER)).revision == 2
-    assert (await put(store, "order")).schema is None
+    assert (await put(store, "order")).schema == ORDER
+    assert (await put(store, "order", schema=None)).schema is None
     await desk.publish({"id": 1}, kind="order")
 
 

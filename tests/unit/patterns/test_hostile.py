@@ -87,7 +87,7 @@ def test_undeclared_fields_change_nothing(shelf: MakeShelf) -> None:
     assert found.matching({"k": {"$exists": False}}) == {2}
 
 
-NUMBERS = ["9007199254740991", "9007199254740992", "-9007199254740992", "1e20", "-0", "0.1", "1.0", "1e-400", "1e18"]
+NUMBERS = ["9007199254740991", "9007199254740992", "-9007199254740992", "1e20", "-0", "0.1", "1.0", "0.0", "1e18"]
 
 
 @pytest.mark.clause("records.pattern", "kernel.canonical-json")

@@ -127,12 +127,12 @@ async def _run(found: Found[Route], scope: Scope, receive: Receive, send: Send) 
 def _finisher(send: Send, exchange: Exchange, headers: Headers, head: bool) -> Send:
     """`send` that adds what every answer carries, and keeps the body of a HEAD to itself."""
     extra = [(b"x-request-id", exchange.id.encode())]
-    told = cors.for_answer(headers, exchange.ports.settings.allowed_origins)
+    allowed = exchange.ports.settings.allowed_origins
 
     async def finish(message: Message) -> None:
         if message["type"] == "http.response.start":
             origin = exchange.public_origin or public.origin_of(exchange.caller, headers)
-            shared = told or ([] if origin is None else cors.for_answer(headers, {origin}))
+            shared = cors.for_answer(headers, allowed if origin is None else {*allowed, origin})
             message = {**message, "headers": [*message["headers"], *extra, *shared]}
         elif head and message["type"] == "http.response.body":
             message = {**message, "body": b""}

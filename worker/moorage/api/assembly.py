@@ -72,5 +72,5 @@ def assemble(
         settings=settings,
         secret=secret,
         test_clock=test_clock,
-        bells=bells or HostBells(time.monotonic, lambda kind: look_for(database(), kind)),
+        bells=bells or HostBells(time.perf_counter, lambda kind: look_for(database(), kind)),
     )

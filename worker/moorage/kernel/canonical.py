@@ -33,8 +33,8 @@ def loads(raw: bytes) -> Any:
 
     Integers up to 2^53 - 1 are `int`, every other number is `float`. Raises JsonInvalid when the bytes are not UTF-8 or
     not JSON, when an object has a key twice, a string holds a lone surrogate, a number cannot be kept (a decimal that a
-    double would round: 9007199254740993, 1e400), or the nesting passes JSON_DEPTH. A number too small for a double
-    (1e-400) is 0, and so is -0. Raises PayloadTooLarge past JSON_VALUES.
+    double would round: 9007199254740993, 1e400, 1e-400), or the nesting passes JSON_DEPTH. -0 is 0. Raises PayloadTooLarge
+    past JSON_VALUES.
     """
     _check_count(raw)
     try:
