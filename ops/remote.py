@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 from rich.table import Table
 from rich.text import Text
 
-from moorage.client import ClientFailure, DigestMismatch, Moorage, Problem
+from moorage.client import ClientFailure, DigestMismatch, Moorage, Patience, Problem
 from ops.failure import CommandFailed
 
 T = TypeVar("T")
@@ -53,15 +53,22 @@ def group(summary: str) -> typer.Typer:
     )
 
 
-def connect(url: str, token: str | None) -> Moorage:
+BRIEF = Patience(tries=4)
+"""Somebody sits before the terminal: a deployment that is not there is told within two seconds."""
+
+LASTING = Patience(tries=1_000_000)
+"""For what goes on through every restart of the deployment until it is interrupted."""
+
+
+def connect(url: str, token: str | None, patience: Patience) -> Moorage:
     """A client of the deployment; tests put one of their own in this place."""
-    return Moorage(url, token)
+    return Moorage(url, token, patience=patience)
 
 
-def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]]) -> T:
+def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]], patience: Patience = BRIEF) -> T:
     """What `ask` answers. Exits 1 after telling what Moorage refused; raises CommandFailed when no answer came."""
     try:
-        return asyncio.run(_with_client(url, token, ask))
+        return asyncio.run(_with_client(url, token, ask, patience))
     except Problem as problem:
         tell(problem)
         raise typer.Exit(1) from None
@@ -71,8 +78,8 @@ def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]]) ->
         raise CommandFailed(f"no answer from {url}: {failure}; is it running, and is --url right?") from None
 
 
-async def _with_client(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]]) -> T:
-    async with connect(url, token) as moorage:
+async def _with_client(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]], patience: Patience) -> T:
+    async with connect(url, token, patience) as moorage:
         return await ask(moorage)
 
 

@@ -39,8 +39,9 @@ def command(
                 if told == limit:
                     return
 
+    remote.call(url, token, lambda moorage: moorage.health())  # so that a wrong address is told at once
     try:
-        remote.call(url, token, follow)
+        remote.call(url, token, follow, remote.LASTING)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

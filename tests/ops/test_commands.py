@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -47,7 +49,7 @@ def transport(house: House) -> Lossy:
 
 @pytest.fixture
 def run(transport: Lossy, monkeypatch: pytest.MonkeyPatch) -> Run:
-    def connect(url: str, token: str | None) -> Moorage:
+    def connect(url: str, token: str | None, _: Patience) -> Moorage:
         return Moorage(url, token, transport=transport, patience=Patience(tries=1))
 
     monkeypatch.setattr(remote, "connect", connect)
@@ -176,7 +178,7 @@ async def break_all(moorage: Moorage) -> None:
 
 def test_dead_letters_are_requeued_by_name_and_by_pattern(docs: Run) -> None:
     docs("records", "import", "-", "--kind", "doc", stdin=ndjson({"n": n} for n in range(250)))
-    asyncio.run(break_all(remote.connect("http://moorage.test", ROOT)))
+    asyncio.run(break_all(remote.connect("http://moorage.test", ROOT, remote.BRIEF)))
     docs("records", "publish", "doc", '{"n":-1}')
     (claim,) = lines(docs("claims", "take", "doc", "--json"))
     record, epoch = claim["record"]["id"], str(claim["lease"]["epoch"])
@@ -249,6 +251,17 @@ def test_a_deployment_that_is_not_there_is_one_line(docs: Run, transport: Lossy)
     done = CliRunner().invoke(assemble(["kinds"]), ["kinds", "list", "--url", "http://nowhere.test"])
     assert isinstance(done.exception, CommandFailed)
     assert str(done.exception).startswith("no answer from http://nowhere.test: GET /kinds: ConnectError: gone")
+
+
+@pytest.mark.parametrize("arguments", [("kinds", "list"), ("watch", "doc")])
+def test_a_wrong_address_is_told_soon(arguments: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    began = time.monotonic()
+    done = CliRunner().invoke(assemble(list(arguments)), [*arguments, "--url", f"http://127.0.0.1:{port}"])
+    assert isinstance(done.exception, CommandFailed)
+    assert str(done.exception).startswith(f"no answer from http://127.0.0.1:{port}: ")
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
