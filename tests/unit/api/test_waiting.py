@@ -31,9 +31,9 @@ async def publish(api: httpx.AsyncClient, n: int = 1, **changes: Any) -> str:
 async def waiting(house: House, api: httpx.AsyncClient, **changes: Any) -> "asyncio.Task[httpx.Response]":
     """A claim that is parked."""
     headers = changes.pop("headers", {})
-    before = house.bells.bell("job").parked
+    before = house.bells.bell("job").heard.claims
     task = asyncio.create_task(api.post("/claims", json={**CLAIM, **changes}, headers=headers))
-    while house.bells.bell("job").parked == before:
+    while house.bells.bell("job").heard.claims == before:
         assert not task.done(), task.result().text
         await asyncio.sleep(0)
     return task
@@ -103,7 +103,7 @@ async def test_it_ends_when_a_record_is_released_failed_recovered_due_or_requeue
 async def test_it_ends_with_nothing_when_its_time_is_over(house: House, api: httpx.AsyncClient) -> None:
     answer = await api.post("/claims", json={**CLAIM, "wait_seconds": 0.05})
     assert answer.json() == {"claims": []}
-    assert house.bells.bell("job").parked == 0
+    assert house.bells.bell("job").heard.claims == 0
 
 
 @pytest.mark.clause("records.claim-wait")

@@ -56,7 +56,7 @@ def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
 
 
 async def parked(house: House, task: "asyncio.Task[Any]") -> None:
-    while house.bells.bell("job").parked == 0:
+    while house.bells.bell("job").heard.watches == 0:
         assert not task.done()
         await asyncio.sleep(0)
 

@@ -6,7 +6,21 @@ from dataclasses import replace
 import pytest
 
 from moorage.kernel.errors import StorageBindingUnavailable
-from moorage.timers.bell import EARLY_SECONDS, MARGIN_SECONDS, RESCAN_SECONDS, Bell, Heard, Look, Ring, Seen, Wish, Woken
+from moorage.timers.bell import (
+    EARLY_SECONDS,
+    EXPECTED_SECONDS,
+    MARGIN_SECONDS,
+    QUIET_SECONDS,
+    RESCAN_SECONDS,
+    Bell,
+    Heard,
+    Look,
+    Quiet,
+    Ring,
+    Seen,
+    Wish,
+    Woken,
+)
 from tests.unit.timers.virtual import run
 
 Wait = asyncio.Task[Woken]
@@ -62,7 +76,7 @@ def test_a_ring_of_k_wakes_the_k_oldest() -> None:
         assert {wait.result().reason for wait in waits if wait.done()} == {"ring"}
         tower.bell.ring(Ring(ready=500))
         assert len(await woken(waits)) == 200
-        assert tower.bell.parked == 0
+        assert tower.bell.heard.claims == 0
 
     run(main())
 
@@ -103,7 +117,7 @@ def test_a_ring_between_reading_and_parking_is_not_missed_and_serves_one() -> No
         late = [claim(age_seconds=2.5), claim(age_seconds=2.5), claim(age_seconds=0.1)]
         waits = [asyncio.create_task(tower.bell.wait(wish)) for wish in late]
         assert await woken(waits) == [0]
-        assert tower.bell.parked == 2
+        assert tower.bell.heard.claims == 2
 
     run(main())
 
@@ -143,7 +157,7 @@ def test_every_ring_wakes_every_watch_and_a_ring_of_nothing_no_claim() -> None:
     async def main() -> None:
         tower = Tower()
         waits = await tower.park(Wish(25), claim(), Wish(25))
-        assert tower.bell.ring(Ring()) == Heard(watches=2, bounded=0)
+        assert tower.bell.ring(Ring()) == Heard(claims=1, bounded=0, watches=2)
         assert await woken(waits) == [0, 2]
         seen = waits[0].result().seen
         tower.bell.ring(Ring(freed=1))
@@ -158,7 +172,7 @@ def test_the_end_of_a_claim_wakes_one_where_claims_are_bounded() -> None:
     async def main() -> None:
         tower = Tower()
         waits = await tower.park(claim(), claim(bounded=True), claim(bounded=True))
-        assert tower.bell.ring(Ring(freed=1)) == Heard(watches=0, bounded=2)
+        assert tower.bell.ring(Ring(freed=1)) == Heard(claims=3, bounded=2, watches=0)
         assert await woken(waits) == [1]
 
     run(main())
@@ -176,7 +190,7 @@ def test_idle_waiting_costs_one_look_for_all_every_rescan_and_ends_in_time(numbe
         assert {result.reason for result in results} == {"timeout"}
         assert tower.looks == 25 // RESCAN_SECONDS
         assert sum(result.trips for result in results) == tower.looks
-        assert tower.bell.parked == 0
+        assert tower.bell.heard.claims == 0
 
     run(main())
 
@@ -202,7 +216,7 @@ def test_a_claim_that_its_rate_holds_back_asks_for_one_look_for_all() -> None:
     async def main() -> None:
         tower = Tower()
         tower.shows = Look(5, ready=True)
-        waits = await tower.park(*[claim(look_in=2)] * 50)
+        waits = await tower.park(*(claim(look_in=2, seen=Seen("b", 0), place=place) for place in range(50)))
         await asyncio.sleep(1.9)
         assert await woken(waits) == []
         await asyncio.sleep(0.2)
@@ -220,7 +234,7 @@ def test_a_look_wakes_the_watches_that_stand_behind() -> None:
         tower = Tower()
         tower.shows = Look(7, ready=True)
         waits = await tower.park(Wish(25, position=7), Wish(25, position=6))
-        await asyncio.sleep(EARLY_SECONDS + 0.1)
+        await asyncio.sleep(RESCAN_SECONDS + 0.1)
         assert await woken(waits) == [1]
         assert tower.looks == 1
 
@@ -264,6 +278,83 @@ def test_a_wait_that_is_given_up_leaves_nothing_behind() -> None:
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-        assert (tower.bell.parked, tower.bell.heard) == (0, Heard(0, 0))
+        assert tower.bell.heard == Heard(0, 0, 0)
+
+    run(main())
+
+
+class Hands:
+    """A clock that tests turn."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.quiet = Quiet(lambda: self.now)
+
+
+NOBODY = Heard(claims=0, bounded=0, watches=0)
+
+
+@pytest.mark.parametrize(
+    ("heard", "left_out"),
+    [
+        (NOBODY, {"ready", "freed", "nothing"}),
+        (Heard(claims=1, bounded=0, watches=0), {"freed", "nothing"}),
+        (Heard(claims=1, bounded=1, watches=0), set()),
+        (Heard(claims=0, bounded=0, watches=1), set()),
+    ],
+)
+def test_only_what_nobody_would_hear_is_left_out_and_not_for_long(heard: Heard, left_out: set[str]) -> None:
+    hands = Hands()
+    rings = {"ready": Ring(ready=1), "freed": Ring(freed=1), "nothing": Ring()}
+
+    def covered(kind: str) -> set[str]:
+        return {name for name, ring in rings.items() if hands.quiet.covers(kind, ring)}
+
+    assert covered("a") == set()
+    hands.quiet.learn("a", heard)
+    assert covered("a") == left_out
+    assert covered("b") == set()
+    hands.now += QUIET_SECONDS
+    assert covered("a") == set()
+
+
+@pytest.mark.clause("records.claim-wait", "history.watch")
+def test_who_is_about_to_wait_here_is_always_rung_for() -> None:
+    hands = Hands()
+    hands.quiet.learn("a", NOBODY)
+    assert hands.quiet.covers("a", Ring(ready=1))
+    hands.quiet.expect("a")
+    hands.now += EXPECTED_SECONDS - 1
+    hands.quiet.learn("a", NOBODY)
+    assert not hands.quiet.covers("a", Ring(ready=1))
+    assert not hands.quiet.covers("a", Ring())
+
+
+@pytest.mark.clause("records.claim-wait", "history.watch")
+@pytest.mark.parametrize("wish", [claim(age_seconds=-1), claim(bounded=True, age_seconds=-1), Wish(25, age_seconds=-1)])
+def test_who_parks_soon_after_a_ring_that_nobody_heard_looks_early(wish: Wish) -> None:
+    async def main() -> None:
+        tower = Tower()
+        await asyncio.sleep(2 * EARLY_SECONDS)
+        tower.bell.ring(Ring())
+        await asyncio.sleep(0.4)
+        waiting = asyncio.create_task(tower.bell.wait(wish))
+        await asyncio.sleep(0)
+        tower.shows = Look(1, ready=True)
+        await asyncio.sleep(EARLY_SECONDS + 0.1)
+        assert (await woken([waiting]), tower.looks) == ([0], 1)
+
+    run(main())
+
+
+@pytest.mark.clause("records.claim-wait")
+def test_a_ring_that_a_claim_hears_makes_no_other_look_early() -> None:
+    async def main() -> None:
+        tower = Tower()
+        waits = await tower.park(claim())
+        tower.bell.ring(Ring())
+        waits += await tower.park(claim())
+        await asyncio.sleep(EARLY_SECONDS + 0.1)
+        assert (await woken(waits), tower.looks) == ([], 0)
 
     run(main())

@@ -31,6 +31,7 @@ async def claim_or_wait(
     if not seconds:
         return await attempt(request.now, False)
     ports, woken = request.ports, Woken("ring")
+    ports.bells.expect(kind)
     deadline = began = _now(request)
     deadline += seconds
     group = canonical.digest(canonical.dumps([match, request.caller.narrowing("claim", kind)]))

@@ -19,12 +19,10 @@ from moorage.api.assembly import look_for
 from moorage.edge.convert import raw
 from moorage.edge.storage import database
 from moorage.timers import bell
-from moorage.timers.bell import EARLY_SECONDS, Heard, Look, Ring, Wish, Woken, wish_of, woken_of
+from moorage.timers.bell import Heard, Look, Quiet, Ring, Wish, Woken, wish_of, woken_of
 
 _log = logging.getLogger("moorage.bell")
 
-_QUIET_SECONDS: Final = EARLY_SECONDS / 2
-_QUIET_KINDS: Final = 1000
 _LOST_SECONDS: Final = 1.0
 
 
@@ -49,26 +47,6 @@ class Bell(DurableObject):
         return await look_for(database(self.env), self._kind)
 
 
-class Quiet:
-    """The kinds for which nobody waited a moment ago, as far as one isolate knows. See `timers.bell.Heard`."""
-
-    def __init__(self, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ticks = ticks
-        self._since: dict[str, float] = {}
-
-    def covers(self, kind: str, ring: Ring) -> bool:
-        """Whether the ring may be left out: it tells of nothing ready, and nobody would hear it."""
-        return ring.ready == 0 and self._ticks() - self._since.get(kind, float("-inf")) < _QUIET_SECONDS
-
-    def learn(self, kind: str, heard: Heard) -> None:
-        """Remember who heard a ring."""
-        self._since.pop(kind, None)
-        if heard.watches == heard.bounded == 0:
-            if len(self._since) >= _QUIET_KINDS:
-                del self._since[next(iter(self._since))]
-            self._since[kind] = self._ticks()
-
-
 class BellStubs:
     """The Bells as one request, or the Clock, reaches them. Stubs live as long as the event they were made in."""
 
@@ -78,7 +56,7 @@ class BellStubs:
         self._later = later
 
     def ring(self, rings: Mapping[str, Ring]) -> None:
-        """Ring after the answer is given."""
+        """Ring after the answer is given, where somebody may hear it."""
         wanted = {kind: ring for kind, ring in rings.items() if not self._quiet.covers(kind, ring)}
         if wanted:
             self._later(self.ring_now(wanted))
@@ -87,8 +65,13 @@ class BellStubs:
         """Ring. A failure is logged only: who waits looks again."""
         await asyncio.gather(*(self._ring(kind, ring) for kind, ring in rings.items()))
 
+    def expect(self, kind: str) -> None:
+        """Let this isolate ring for the kind from now on, whatever it heard."""
+        self._quiet.expect(kind)
+
     async def wait(self, kind: str, wish: Wish) -> Woken:
         """Wait. Without an answer from the Bell it ends as a look would, a little later."""
+        self._quiet.expect(kind)
         try:
             return woken_of(json.loads(await self._stub(kind).wait(kind, json.dumps(asdict(wish)))))
         except Exception as error:

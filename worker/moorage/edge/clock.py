@@ -20,7 +20,7 @@ from workers import DurableObject
 from moorage.api.assembly import due_works
 from moorage.api.ringing import RingingDatabase
 from moorage.edge.arming import Alarm
-from moorage.edge.bell import BellStubs, Quiet
+from moorage.edge.bell import BellStubs
 from moorage.edge.convert import absent
 from moorage.edge.settings import TEST_CLOCK, text
 from moorage.edge.storage import blobs, database
@@ -28,7 +28,7 @@ from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
 from moorage.store.ports import Database
 from moorage.timers import clock
-from moorage.timers.bell import Ring
+from moorage.timers.bell import Quiet, Ring
 from moorage.timers.clock import Drained
 
 NAME: Final = "clock"
@@ -104,7 +104,7 @@ class Clock(DurableObject):
             now = Instant(_real_now() + offset)
             drained = await self._guarded(lambda: clock.drain(self._database, now, due_works(blobs(self.env))))
         await self._arm_after(drained)
-        await BellStubs(self.env, Quiet(), lambda ringing: None).ring_now(self._take_rings())
+        await BellStubs(self.env, Quiet(time.monotonic), lambda ringing: None).ring_now(self._take_rings())
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
         """What was drained, or None when that failed as a whole. An alarm that raises is lost after six times."""

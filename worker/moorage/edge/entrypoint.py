@@ -18,13 +18,13 @@ from moorage.api.app import PORTS, build_app
 from moorage.api.assembly import assemble
 from moorage.api.ports import Ports
 from moorage.edge import settings, storage
-from moorage.edge.bell import BellStubs, Quiet
+from moorage.edge.bell import BellStubs
 from moorage.edge.bridge import serve
 from moorage.edge.clock import NAME
 from moorage.edge.convert import message_of, raw
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.timers.bell import Ring
+from moorage.timers.bell import Quiet, Ring
 
 _log = logging.getLogger("moorage")
 
@@ -41,7 +41,7 @@ class Isolate:
         self.offset: int | None = None if variables.test_clock else 0
         self.asked_clock = False
         self._rings_at: Instant | None = None
-        self.quiet = Quiet()
+        self.quiet = Quiet(time.monotonic)
         self.ports = assemble(
             database=lambda: storage.database(env),
             blobs=storage.blobs(env),

@@ -21,13 +21,19 @@ from bisect import insort
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 RESCAN_SECONDS: Final = 10.0
 """How long a claim or a watch may sleep beside something that it would take, when the ring for it was lost."""
 
 EARLY_SECONDS: Final = 1.0
-"""The same for one that has just come and waits for what is not always rung for; see `Heard`."""
+"""The same for one that parks soon after a ring that nobody heard: who rang may not know of it yet; see `Quiet`."""
+
+QUIET_SECONDS: Final = 0.5
+"""How long who rings may go by what it heard last."""
+
+EXPECTED_SECONDS: Final = 30.0
+"""How long who rings counts on somebody who said that it is about to wait; longer than any wait."""
 
 LEAST_SECONDS: Final = 0.05
 """The least time between two looks."""
@@ -36,6 +42,8 @@ MARGIN_SECONDS: Final = 1.0
 """How long a request may travel between its reading of the database and its parking."""
 
 _REMEMBERED: Final = 1000
+
+T = TypeVar("T")
 
 Reason = Literal["ring", "scan", "timeout"]
 
@@ -102,14 +110,15 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """How many waited, when the bell rang, for what a ring with nothing ready tells: watches, and bounded claims.
+    """Who waited when the bell rang: claims in all, those of them that are bounded, and watches.
 
-    Whoever rings may leave out such rings for less than EARLY_SECONDS after nobody had heard one: who comes in that time
-    looks again early.
+    Whoever rings may leave out, for less than EARLY_SECONDS, what nobody would have heard: who parks in that time looks
+    again early. See `Quiet`.
     """
 
-    watches: int
+    claims: int
     bounded: int
+    watches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +137,42 @@ class Bells(Protocol):
     def ring(self, rings: Mapping[str, Ring]) -> None:
         """Ring for kinds after a commit. Returns at once and never fails."""
 
+    def expect(self, kind: str) -> None:
+        """Tell, before reading what may then be waited for, that from now on every ring of the kind counts."""
+
     async def wait(self, kind: str, wish: Wish) -> Woken:
         """Wait for a ring of the kind. Never fails: a Bell that is lost is waited for in vain, but not long."""
+
+
+class Quiet:
+    """What one isolate knows of the kinds for which nobody waits, so that it need not ring after every commit.
+
+    It goes by what the last ring heard, for QUIET_SECONDS, and by who waits in this isolate itself, which is told before it
+    reads and so never misses a ring. One that waits in another isolate may miss those of its first half second, and finds
+    out by looking after EARLY_SECONDS.
+    """
+
+    def __init__(self, ticks: Callable[[], float]) -> None:
+        self._ticks = ticks
+        self._heard: dict[str, tuple[float, Heard]] = {}
+        self._expected: dict[str, float] = {}
+
+    def expect(self, kind: str) -> None:
+        """Somebody in this isolate is about to wait for the kind."""
+        _remember(self._expected, kind, self._ticks())
+
+    def learn(self, kind: str, heard: Heard) -> None:
+        """A ring was heard."""
+        _remember(self._heard, kind, (self._ticks(), heard))
+
+    def covers(self, kind: str, ring: Ring) -> bool:
+        """Whether the ring may be left out."""
+        now = self._ticks()
+        if kind not in self._heard or now - self._expected.get(kind, float("-inf")) < EXPECTED_SECONDS:
+            return False
+        at, heard = self._heard[kind]
+        listening = heard.watches + (heard.claims if ring.ready else heard.bounded)
+        return now - at < QUIET_SECONDS and listening == 0
 
 
 @dataclass(slots=True, eq=False)
@@ -174,23 +217,23 @@ class Bell:
         self._claims: dict[tuple[bool, str], list[_Waiter]] = {}
         self._watches: list[_Waiter] = []
         self._next_look = 0.0
-        self._unheard_at = float("-inf")
+        # When last a ring was heard by nobody, and by nobody who waits for rings with nothing ready. Nobody knows what rang
+        # before this instance.
+        self._unheard_at = self._unheard_beside_at = self._born
 
     @property
     def heard(self) -> Heard:
         """Who would hear a ring now."""
-        return Heard(len(self._watches), sum(len(parked) for (bounded, _), parked in self._claims.items() if bounded))
-
-    @property
-    def parked(self) -> int:
-        """How many claims and watches are parked."""
-        return len(self._watches) + sum(map(len, self._claims.values()))
+        bounded = sum(len(parked) for (bounded, _), parked in self._claims.items() if bounded)
+        return Heard(sum(map(len, self._claims.values())), bounded, len(self._watches))
 
     def ring(self, ring: Ring) -> Heard:
         """Something was committed: wake all watches, and as many of each group of claims as may find a record."""
         heard = self.heard
         if heard.watches == heard.bounded == 0:
-            self._unheard_at = self._ticks()
+            self._unheard_beside_at = self._ticks()
+            if heard.claims == 0:
+                self._unheard_at = self._unheard_beside_at
         self._rings += 1
         rung = _Rung(self._rings, self._ticks(), ring)
         for waiter in self._watches:
@@ -249,9 +292,9 @@ class Bell:
         now = self._ticks()
         if not self._watches and not self._claims:
             self._next_look = now + RESCAN_SECONDS
-        # One that comes back, as a watch does after each reading, may have been away when a ring was heard by nobody.
-        early = wish.seen is None or now - self._unheard_at < EARLY_SECONDS
-        if early and (wish.group is None or wish.bounded):
+        # Whoever rang when nobody heard it may leave out what follows, for a while.
+        unheard_at = self._unheard_beside_at if wish.group is None or wish.bounded else self._unheard_at
+        if now - unheard_at < EARLY_SECONDS:
             self._next_look = min(self._next_look, now + EARLY_SECONDS)
         if wish.look_in is not None:
             self._next_look = min(self._next_look, now + max(wish.look_in, LEAST_SECONDS))
@@ -298,6 +341,14 @@ def _wakes(ring: Ring, group: tuple[bool, str]) -> int:
     return ring.ready + (ring.freed if bounded else 0)
 
 
+def _remember(known: dict[str, T], kind: str, value: T) -> None:
+    """Note the newest, and forget the oldest where there are many."""
+    known.pop(kind, None)
+    if len(known) >= _REMEMBERED:
+        del known[next(iter(known))]
+    known[kind] = value
+
+
 class HostBells:
     """Bells inside one event loop: for the host, where there is no platform between a request and its Bell."""
 
@@ -317,6 +368,9 @@ class HostBells:
         for kind, ring in rings.items():
             self.rung.append((kind, ring))
             self.bell(kind).ring(ring)
+
+    def expect(self, kind: str) -> None:
+        """Every ring is rung."""
 
     async def wait(self, kind: str, wish: Wish) -> Woken:
         return await self.bell(kind).wait(wish)

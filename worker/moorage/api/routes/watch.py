@@ -117,6 +117,7 @@ class _Watcher:
         """Read on from where the watch stands. Admits the caller anew, so that a revoked credential sees no more."""
         self._read_at = self.now
         ports, request = self._request.ports, self._request
+        ports.bells.expect(self._kind)
         now = ports.now()
         caller = await ports.credentials.admit(request.db, now, request.headers.get("authorization"))
         watched = await read_on(request.db, ports.kinds, caller, now, self._kind, self._match, self.position)
