@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from moorage.api.app import build_app
-from moorage.client import Moorage
+from moorage.client import Moorage, Patience
 from moorage.history import chain
 from ops import history, remote
 from ops.failure import CommandFailed
@@ -36,7 +36,7 @@ class Deployment:
         self.house = house
         self.transport = httpx.ASGITransport(app=build_app(house.ports()))
 
-    def client(self, url: str = "http://moorage.test", token: str | None = ROOT) -> Moorage:
+    def client(self, url: str = "http://moorage.test", token: str | None = ROOT, _: Patience = remote.BRIEF) -> Moorage:
         return Moorage(url, token, transport=self.transport)
 
     def publish(self, count: int) -> None:
