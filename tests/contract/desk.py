@@ -142,14 +142,14 @@ class Desk:
         [taken] = await self.claim(**how)
         return taken
 
-    async def renew(self, held: ClaimRef, seconds: float | None = None) -> RecordLease:
-        return await claim.renew(self.db(), self.caller, self.now, held, seconds)
+    async def renew(self, held: ClaimRef, seconds: float | None = None, key: Key | None = None) -> RecordLease:
+        return await claim.renew(self.db(), self.kinds, self.caller, self.now, held, seconds, key)
 
     async def release(self, held: ClaimRef, key: Key | None = None) -> None:
-        await claim.release(self.db(), self.caller, self.now, held, key)
+        await claim.release(self.db(), self.kinds, self.caller, self.now, held, key)
 
-    async def settle(self, held: ClaimRef, *results: Draft) -> Settlement:
-        return await settle.settle(self.db(), self.kinds, self.caller, self.now, held, results)
+    async def settle(self, held: ClaimRef, *results: Draft, key: Key | None = None) -> Settlement:
+        return await settle.settle(self.db(), self.kinds, self.caller, self.now, held, results, key)
 
     async def fail(
         self,
@@ -159,7 +159,7 @@ class Desk:
         dead: bool = False,
         key: Key | None = None,
     ) -> Record:
-        return await fail.fail(self.db(), self.caller, self.now, held, failure, retry, dead, key)
+        return await fail.fail(self.db(), self.kinds, self.caller, self.now, held, failure, retry, dead, key)
 
     async def get(self, record: str) -> Record:
         return await query.get(self.db(), self.kinds, self.caller, self.now, record)
@@ -188,9 +188,11 @@ class Desk:
     async def requeue(self, record: str, reason: str = "mended", key: Key | None = None) -> Record:
         return await dead_letters.requeue(self.db(), self.kinds, self.caller, self.now, record, reason, key)
 
-    async def requeue_matching(self, match: Mapping[str, Any], limit: int = 500, kind: str = KIND) -> list[Record]:
+    async def requeue_matching(
+        self, match: Mapping[str, Any], limit: int = 500, kind: str = KIND, key: Key | None = None
+    ) -> list[Record]:
         return await dead_letters.requeue_matching(
-            self.db(), self.kinds, self.caller, self.now, kind, match, "mended", limit
+            self.db(), self.kinds, self.caller, self.now, kind, match, "mended", limit, key
         )
 
     async def cancel(self, record: str, reason: str = "not wanted", key: Key | None = None) -> Record:

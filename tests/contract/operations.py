@@ -65,7 +65,7 @@ class World:
         """A dead letter."""
         ref = await self.claimed()
         failure = Failure(FailureTag.PERMANENT, "no")
-        await fail.fail(self.store.db(), self.caller, NOW, ref, failure, dead_letter=True)
+        await fail.fail(self.store.db(), self.kinds, self.caller, NOW, ref, failure, dead_letter=True)
         return ref.record
 
     async def minted(self) -> str:
@@ -150,7 +150,7 @@ async def settle_record(world: World, db: Database, ref: ClaimRef) -> Any:
 
 
 async def fail_record(world: World, db: Database, ref: ClaimRef) -> Any:
-    return await fail.fail(db, world.caller, NOW, ref, FAILURE)
+    return await fail.fail(db, world.kinds, world.caller, NOW, ref, FAILURE)
 
 
 async def requeue(world: World, db: Database, record: str) -> Any:
@@ -209,6 +209,14 @@ async def publish_debounced(world: World, db: Database, _: Any, key: Key | None 
     return await debounce.publish_debounced(db, world.kinds, world.caller, NOW, wish, key)
 
 
+async def renew_record(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await claim.renew(db, world.kinds, world.caller, NOW, ref, 90)
+
+
+async def release_record(world: World, db: Database, ref: ClaimRef) -> Any:
+    return await claim.release(db, world.kinds, world.caller, NOW, ref)
+
+
 async def renew_many(world: World, db: Database, ref: ClaimRef) -> Any:
     return await batches.renew_many(db, world.kinds, world.caller, NOW, [batches.Renewal(ref, 90)])
 
@@ -235,8 +243,8 @@ OPERATIONS = [
     Operation("sessions.open", nothing, lambda w, db, _: sessions.open_session(db, w.caller, NOW, key=w.key("s"))),
     Operation("sessions.renew", numbered, lambda w, db, ses: sessions.renew(db, w.caller, NOW, ses, 9000), renews=True),
     Operation("sessions.close", numbered, lambda w, db, ses: sessions.close(db, w.caller, NOW, ses)),
-    Operation("records.renew", World.claimed, lambda w, db, ref: claim.renew(db, w.caller, NOW, ref, 90), renews=True),
-    Operation("records.release", World.claimed, lambda w, db, ref: claim.release(db, w.caller, NOW, ref), LeaseFenced),
+    Operation("records.renew", World.claimed, renew_record, renews=True),
+    Operation("records.release", World.claimed, release_record, LeaseFenced),
     Operation("records.settle", World.claimed, settle_record),
     Operation("records.fail", World.claimed, fail_record, LeaseFenced),
     Operation("records.requeue", World.dead, requeue, RecordNotDead),

@@ -56,7 +56,8 @@ async def test_every_hot_operation_is_one_round_trip(desk: Desk) -> None:
 
 
 @pytest.mark.clause("catalog.grants")
-async def test_a_narrowed_credential_pays_the_same(desk: Desk) -> None:
+async def test_a_narrowed_credential_pays_the_same_and_a_look_at_what_it_holds(desk: Desk) -> None:
+    """Only a record's body tells whether it is within a narrowed grant."""
     await desk.publish({"to": "mine"})
     mine = grant("publish", "claim", kinds=[KIND], match={"to": "mine"})
     narrow = desk.seen_by(await desk.credential("ann", mine))
@@ -65,7 +66,22 @@ async def test_a_narrowed_credential_pays_the_same(desk: Desk) -> None:
     held = await narrow.claim_one()
     assert narrow.cost.trips == 1
     await narrow.settle(ref(held), Draft(KIND, {"to": "mine"}))
-    assert narrow.cost.trips == 1
+    assert narrow.cost.trips == 2
+
+
+@pytest.mark.clause("catalog.grants")
+async def test_a_credential_for_some_kinds_pays_the_same(desk: Desk) -> None:
+    some = desk.seen_by(await desk.credential("ann", grant("publish", "claim", kinds=["a", KIND])))
+    costs = []
+    for end in (some.release, some.fail, some.settle):
+        held = ref(await some.claim_one())
+        await some.renew(held)
+        costs.append(some.cost.trips)
+        await end(held)
+        costs.append(some.cost.trips)
+        some.pass_time(5)
+        await some.fire()
+    assert costs == [1] * 6
 
 
 @pytest.mark.edge

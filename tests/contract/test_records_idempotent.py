@@ -110,10 +110,12 @@ async def test_a_claim_under_a_key_is_made_once_and_answered_as_it_stands(desk: 
     first = await desk.claim(limit=2, key=key)
     assert await desk.claim(limit=2, key=key) == first
     await desk.renew(ref(first[0]), 300)
-    await desk.settle(ref(first[1]))
-    [held] = await desk.claim(limit=2, key=key)
+    settlement = await desk.settle(ref(first[1]))
+    [held, settled] = await desk.claim(limit=2, key=key)
     assert (held.record.id, held.lease.epoch) == (first[0].record.id, first[0].lease.epoch)
     assert held.lease.expires_at > first[0].lease.expires_at
+    assert (settled.record, settled.lease) == (settlement.record, first[1].lease)
+    assert (await desk.settle(ref(settled))).receipt == settlement.receipt
     with pytest.raises(IdempotencyConflict):
         await desk.claim(limit=2, key=desk.key("c", "other"))
     assert await desk.claim(key=desk.key("empty", "claim")) == []
@@ -163,6 +165,55 @@ async def test_a_refused_end_does_not_use_up_its_key(desk: Desk) -> None:
     with pytest.raises(LeaseFenced):
         await desk.fail(ClaimRef(held.record, held.epoch + 1), key=key)
     assert (await desk.fail(held, key=key)).state == "ready"
+
+
+@pytest.mark.clause("records.idempotent", "leases.renew")
+async def test_a_renewal_under_a_key_is_made_once(desk: Desk) -> None:
+    await desk.publish_all(DRAFTS[:1])
+    held = ref(await desk.claim_one(seconds=10))
+    first = await desk.renew(held, 20, desk.key("renew", 20))
+    desk.pass_time(5)
+    before = await dump(desk.store)
+    assert await desk.renew(held, 20, desk.key("renew", 20)) == first
+    with pytest.raises(IdempotencyConflict):
+        await desk.renew(held, 30, desk.key("renew", 30))
+    assert await dump(desk.store) == before
+    assert (await desk.renew(held, 20)).expires_at > first.expires_at
+    await desk.settle(held)
+    assert await desk.renew(held, 20, desk.key("renew", 20)) == first
+
+
+@pytest.mark.clause("records.idempotent", "records.settle-replay")
+async def test_a_settlement_under_a_key_is_made_once(desk: Desk) -> None:
+    await desk.publish_all(DRAFTS[:1])
+    held = ref(await desk.claim_one())
+    first = await desk.settle(held, Draft(KIND, {"to": "c"}), key=desk.key("settle", "content"))
+    before = await dump(desk.store)
+    assert await desk.settle(held, Draft(KIND, {"to": "c"}), key=desk.key("settle", "content")) == first
+    assert await desk.settle(held, Draft(KIND, {"to": "c"})) == first
+    with pytest.raises(IdempotencyConflict):
+        await desk.settle(held, key=desk.key("settle", "other content"))
+    assert await dump(desk.store) == before
+
+
+@pytest.mark.clause("records.idempotent", "records.dead-letter")
+async def test_a_requeue_by_pattern_under_a_key_is_made_once(desk: Desk) -> None:
+    await desk.publish_all(DRAFTS * 2)
+    for held in await desk.claim(limit=4):
+        await desk.fail(ref(held), dead=True)
+    first = await desk.requeue_matching({"to": "a"}, limit=1, key=desk.key("requeue", 1))
+    again = await desk.requeue_matching({"to": "a"}, limit=1, key=desk.key("requeue", 1))
+    assert again == first
+    assert len(first) == 1
+    before = await dump(desk.store)
+    with pytest.raises(IdempotencyConflict):
+        await desk.requeue_matching({}, key=desk.key("requeue", "all"))
+    assert await dump(desk.store) == before
+    assert len(await desk.requeue_matching({})) == 3
+    assert await desk.requeue_matching({}, key=desk.key("none", "")) == []
+    await desk.cancel(first[0].id)
+    assert await desk.requeue_matching({}, key=desk.key("none", "")) == []
+    await desk.history_agrees()
 
 
 @pytest.mark.clause("kernel.ids")

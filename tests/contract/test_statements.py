@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import moorage
+from moorage.records.admission_statements import OF_KINDS
 from moorage.store import schema
 from moorage.store.transaction import positional
 from tests.contract.adapters import Store
@@ -22,6 +23,9 @@ FILLINGS = {
     "candidates": "SELECT id FROM records WHERE kind = :kind AND available = 1 ORDER BY priority DESC, seq LIMIT 1",
     "order": "r.seq",
     "where": "r.s1 = 1",
+    "of_kinds": f"AND {OF_KINDS.replace('{kind}', 'records.kind')}",
+    "of_kinds_r": f"AND {OF_KINDS.replace('{kind}', 'r.kind')}",
+    "told": "SELECT '{}'",
     "narrowed": "AND r.s1 = 1",
     "chosen": "SELECT id FROM records WHERE id = :record",
     "selection": "SELECT 1 AS ordinal, id AS subject, kind, body_sha256 AS content_sha256, '{}' AS data FROM records"
@@ -40,7 +44,6 @@ SCANS = {
     "idempotency.due._EARLIEST": _FIRST_DUE,
     "idempotency.due._PAGE": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
-    "records.statements.OF_CLAIM": "the replay of a claim by key walks the index of live claims",
 }
 """Statements that may walk a growing table's index without a bound on its first column, each with the reason."""
 

@@ -108,8 +108,11 @@ def _failure(error: Exception, request: Request, shown: MoorageError) -> Respons
 
 
 def _tell_cost(exchange: Exchange, response: Response) -> None:
-    """Server-Timing for a credential that may operate: what the request cost, from the database's own counters."""
-    if exchange.caller is None or not exchange.caller.may_somewhere({"operate"}):
+    """Server-Timing for a credential that may operate on every kind: what the request cost, as the database counts.
+
+    Rows tell of records, also of those that an answer passes over, so nobody else is told.
+    """
+    if exchange.caller is None or not exchange.caller.may("operate"):
         return
     cost = exchange.db.cost
     total = exchange.ports.ticks() - exchange.started

@@ -15,10 +15,10 @@ async def list_awakeables(
 ) -> Page[Awakeable]:
     """A page of awakeables in the order of minting, as of `now`, of one state if it is given; no tokens, no payloads.
 
-    Raises Forbidden unless the caller may operate somewhere, CursorMismatch for a cursor of another listing.
+    Raises Forbidden unless the caller may operate on every kind, CursorMismatch for a cursor of another listing.
     """
-    if not caller.may_somewhere(("operate",)):
-        raise Forbidden("listing awakeables needs the action operate")
+    if not caller.may("operate"):
+        raise Forbidden("listing awakeables needs the action operate on every kind")
     filters = {"list": "awakeables", "state": state}
     key = request.after(filters, str)
     reading = Reading()

@@ -25,19 +25,31 @@ WHERE id = :credential AND revoked_at IS NULL AND (expires_at IS NULL OR expires
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Actions on kinds. `kinds` are names, or prefixes ending in `*`; an empty tuple means all. `match` narrows the
-    grant to records that match the pattern; None means every record."""
+    grant to records that match the pattern; None means every record. What is not about records of one kind, or is about
+    records of all, a narrowed grant does not give."""
 
     actions: frozenset[Action]
     kinds: tuple[str, ...] = ()
     match: Mapping[str, Any] | None = None
 
     def covers(self, action: Action, kind: str | None) -> bool:
-        """Whether the grant gives `action` on `kind`; on kind None only a grant for all kinds does. admin gives all."""
-        if action not in self.actions and "admin" not in self.actions:
+        """Whether the grant gives `action` on some record of `kind`; on kind None, on every record of every kind.
+
+        admin gives all actions.
+        """
+        if not self.gives(action):
             return False
-        if not self.kinds:
-            return True
-        return kind is not None and any(_names(pattern, kind) for pattern in self.kinds)
+        if kind is None:
+            return self.is_for_all_kinds and self.match is None
+        return self.is_for_all_kinds or any(_names(pattern, kind) for pattern in self.kinds)
+
+    def gives(self, action: Action) -> bool:
+        """Whether the grant gives `action` at all."""
+        return action in self.actions or "admin" in self.actions
+
+    @property
+    def is_for_all_kinds(self) -> bool:
+        return not self.kinds or "*" in self.kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +81,14 @@ class Caller:
         return self.credential is None
 
     def may(self, action: Action, kind: str | None = None) -> bool:
-        """Whether some grant gives `action` on `kind` (on None: on every kind), on some record at least."""
+        """Whether some grant gives `action` on some record of `kind`.
+
+        On None: on every record of every kind, which a grant that a pattern narrows never gives.
+        """
         return self.is_root or any(True for _ in self._covering(action, kind))
 
     def may_somewhere(self, actions: Iterable[Action]) -> bool:
-        """Whether some grant gives one of `actions` on some kind."""
+        """Whether some grant gives one of `actions` on some record of some kind."""
         wanted = frozenset(actions) | {"admin"}
         return self.is_root or any(grant.actions & wanted for grant in self.grants)
 
@@ -82,6 +97,17 @@ class Caller:
         if not self.may(action, kind):
             where = f" on kind {kind!r}" if kind else ""
             raise Forbidden(f"the credential does not grant {action}{where}")
+
+    def whole(self, action: Action) -> list[str] | None:
+        """The names and prefixes of the kinds on whose every record the caller may do `action`; None for all kinds."""
+        if self.may(action):
+            return None
+        given = (grant for grant in self.grants if grant.match is None and grant.gives(action))
+        return sorted({pattern for grant in given for pattern in grant.kinds})
+
+    def is_narrowed(self, action: Action) -> bool:
+        """Whether it takes a record's body to tell if the caller may do `action` on it."""
+        return not self.may(action) and any(grant.match is not None and grant.gives(action) for grant in self.grants)
 
     def narrowing(self, action: Action, kind: str) -> list[Mapping[str, Any]] | None:
         """The patterns of which a record must match one; None when some grant is not narrowed.

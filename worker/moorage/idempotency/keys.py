@@ -20,7 +20,7 @@ from moorage.kernel.ids import check_key
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Transaction
+from moorage.store.transaction import Reading, Scalar, Transaction
 
 # An expired key is as good as none.
 _FORGET_EXPIRED = "DELETE FROM idempotency WHERE subject = :subject AND key = :key AND expires_at <= :now"
@@ -30,6 +30,9 @@ _REMEMBER = """
 INSERT INTO idempotency (subject, key, digest, reference, expires_at)
 VALUES (:subject, :key, :digest, :reference, :expires_at)
 """
+
+# What was made is known only to the transaction itself: a SELECT tells the reference.
+_NOTE = "UPDATE idempotency SET reference = ({told}) WHERE subject = :key_subject AND key = :key_text"
 
 _RECALL = "SELECT digest, reference FROM idempotency WHERE subject = :subject AND key = :key"
 
@@ -80,6 +83,12 @@ def remember(tx: Transaction, key: Key | None, reference: Mapping[str, Any]) -> 
         reference=canonical.dumps(dict(reference)),
         expires_at=after(tx.now, IDEMPOTENCY_SECONDS),
     )
+
+
+def note(tx: Transaction, key: Key | None, told: str, **parameters: Scalar) -> None:
+    """Let `told`, a SELECT of one JSON object at this place in the transaction, be the reference of a remembered key."""
+    if key is not None:
+        tx.run(_NOTE.replace("{told}", told), **parameters, key_subject=key.subject, key_text=key.key)
 
 
 def bound_until(tx: Transaction, key: Key | None) -> Instant | None:

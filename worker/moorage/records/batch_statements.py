@@ -1,12 +1,16 @@
 # ruff: noqa: S608 - statements are put together from constants only
 """The SQL of renewing and settling many claims at once. An item is `[record, epoch, milliseconds]`, at its place."""
 
+from moorage.records.admission_statements import OF_KINDS
 from moorage.records.statements import RECORD_COLUMNS, RETURNED_COLUMNS
+
+# In {of_kinds} and {of_kinds_r} stands, where the caller may claim only some kinds, that the record is of one of them: see
+# `of_kinds`.
 
 # The claims that are the caller's and have not run out: the fence of one claim, for each item.
 _HELD = """
 records.id = item.value ->> 0 AND records.epoch = item.value ->> 1 AND records.claimed_by = :actor
-    AND records.state = 'claimed' AND records.expires_at > :now
+    AND records.state = 'claimed' AND records.expires_at > :now {of_kinds}
 """
 
 # Extends every claim that may be extended, by the kind's own length where none is given; never shortens one.
@@ -29,7 +33,7 @@ FROM json_each(:items) AS item CROSS JOIN records WHERE {_HELD}
 
 # How each item stands: its record exists, its epoch is the caller's, its lease has not run out.
 STANDING = """
-SELECT item.key AS place, r.id IS NOT NULL AS known,
+SELECT item.key AS place, r.id IS NOT NULL {of_kinds_r} AS known,
     r.id IS NOT NULL AND r.epoch = item.value ->> 1 AND r.claimed_by IS :actor
         AND (r.state = 'claimed' OR (r.state IN ('ready', 'dead') AND r.failure ->> 'code' IS 'LeaseExpired')) AS mine,
     r.id IS NOT NULL AND r.state = 'claimed' AND r.expires_at > :now AS live
@@ -47,7 +51,7 @@ SELECT 1 WHERE NOT EXISTS (
 SETTLED = f"""
 SELECT item.key AS place, r.settlement_sha256, r.receipt, {RECORD_COLUMNS}
 FROM json_each(:items) AS item CROSS JOIN records AS r ON r.id = item.value ->> 0
-WHERE r.epoch = item.value ->> 1 AND r.claimed_by = :actor AND r.state = 'consumed'
+WHERE r.epoch = item.value ->> 1 AND r.claimed_by = :actor AND r.state = 'consumed' {{of_kinds_r}}
 """
 
 # Which of these ids were ever used.
@@ -72,3 +76,10 @@ SELECT item.key AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sh
     json_object('epoch', r.epoch, 'results', json(item.value ->> 1)) AS data
 FROM json_each(:settling) AS item CROSS JOIN records AS r ON r.id = item.value ->> 0 WHERE r.state = 'claimed'
 """
+
+
+def of_kinds(sql: str, limited: bool) -> str:
+    """The statement for a caller that may claim all kinds, or if `limited` those in `:granted`."""
+    for part, table in (("{of_kinds}", "records"), ("{of_kinds_r}", "r")):
+        sql = sql.replace(part, f"AND {OF_KINDS.replace('{kind}', f'{table}.kind')}" if limited else "")
+    return sql

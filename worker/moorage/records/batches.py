@@ -30,7 +30,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import CLAIM_BATCH, PUBLISH_BATCH, PUBLISH_BATCH_BYTES, SETTLE_RESULTS
-from moorage.records import batch_statements, publish, query
+from moorage.records import admission, batch_statements, publish, query
 from moorage.records.claim import MAX_EPOCH, checked_seconds
 from moorage.records.model import ClaimRef, Draft, Record, RecordLease, Settlement
 from moorage.records.publish import Plan
@@ -41,6 +41,9 @@ from moorage.store.transaction import Answer, Reading, Row, Transaction
 
 _TRIES: Final = 5
 """How often a batch is planned: each time but the first, something was refused, or changed at that very moment."""
+
+_NOBODYS: Final = ["", 0, None]
+"""An item that stands for no claim, so that the others keep their places."""
 
 Refused = MoorageError
 Outcomes = dict[int, Any]
@@ -74,16 +77,20 @@ async def renew_many(
     Raises RequestInvalid when there are none or too many, or when a record is named twice.
     """
     _check([item.ref for item in items])
-    wanted = canonical.compact([_wish(item) for item in items])
+    refs = [item.ref for item in items]
+    refused = await _shut_out(db, kinds, caller, now, refs)
+    wanted = canonical.compact([_NOBODYS if place in refused else _wish(item) for place, item in enumerate(items)])
+    limits = _Limits.of(caller)
     tx = Transaction(now)
     caller.guard(tx)
-    renewed = tx.run(batch_statements.RENEW, items=wanted, actor=caller.subject)
-    append_selected(tx, caller.subject, "record.renewed", batch_statements.RENEWED, many=True, items=wanted)
-    standing = tx.run(batch_statements.STANDING, items=wanted, actor=caller.subject)
+    asked = {"items": wanted, "actor": caller.subject, **limits.parameters}
+    renewed = tx.run(limits.put_in(batch_statements.RENEW), **asked)
+    told = limits.put_in(batch_statements.RENEWED)
+    append_selected(tx, caller.subject, "record.renewed", told, many=True, items=wanted, **limits.parameters)
+    standing = tx.run(limits.put_in(batch_statements.STANDING), **asked)
     await db.commit(tx)
     leases = {row["id"]: RecordLease(row["epoch"], row["owner"], row["expires_at"], row["attempts"]) for row in renewed.rows}
-    refs = [item.ref for item in items]
-    refused = await _refusals(db, kinds, caller, now, refs, standing.rows)
+    refused = await _refusals(db, kinds, caller, now, refs, standing.rows) | refused
     return [leases.get(ref.record) or refused[place] for place, ref in enumerate(refs)]
 
 
@@ -99,7 +106,7 @@ async def settle_many(
     _check([item.ref for item in items])
     if sum(len(item.results) for item in items) > PUBLISH_BATCH:
         raise RequestInvalid(f"the claims of one request have at most {PUBLISH_BATCH} results in all")
-    outcomes: Outcomes = {}
+    outcomes: Outcomes = {**await _shut_out(db, kinds, caller, now, [item.ref for item in items])}
     fresh = False
     for _ in range(_TRIES):
         attempt = await _plan(db, kinds, caller, now, items, outcomes, fresh)
@@ -164,7 +171,9 @@ async def _plan(
     tx = Transaction(now)
     caller.guard(tx)
     held = canonical.compact([_fenced(items[place].ref) for place in places])
-    tx.require(batch_statements.ALL_HELD, NotAllHeld(), items=held, actor=caller.subject)
+    limits = _Limits.of(caller)
+    all_held = limits.put_in(batch_statements.ALL_HELD)
+    tx.require(all_held, NotAllHeld(), items=held, actor=caller.subject, **limits.parameters)
     told = canonical.compact([[receipts[p]["record"], canonical.dumps(receipts[p]["results"])] for p in places])
     append_selected(tx, caller.subject, "record.settled", batch_statements.SETTLING, many=True, settling=told)
     ending = [[*_fenced(items[place].ref), receipts[place]["sha256"], canonical.dumps(receipts[place])] for place in places]
@@ -219,17 +228,23 @@ async def _judge(
     refs = [items[place].ref for place in places]
     reading = Reading()
     wanted = canonical.compact([_fenced(ref) for ref in refs])
-    asked = {"items": wanted, "actor": caller.subject}
-    standing = reading.ask(batch_statements.STANDING, now=now, **asked)
-    settled = reading.ask(batch_statements.SETTLED, **asked)
+    limits = _Limits.of(caller)
+    asked = {"items": wanted, "actor": caller.subject, **limits.parameters}
+    standing = reading.ask(limits.put_in(batch_statements.STANDING), now=now, **asked)
+    settled = reading.ask(limits.put_in(batch_statements.SETTLED), **asked)
     await db.read(reading)
-    replays = await _replays(db, settled.rows, [items[place] for place in places])
+    replays = await _replays(db, kinds, caller, now, settled.rows, [items[place] for place in places])
     found = {**await _refusals(db, kinds, caller, now, refs, standing.rows, settled=replays), **replays}
     outcomes.update({places[index]: outcome for index, outcome in found.items()})
 
 
-async def _replays(db: Database, rows: Iterable[Row], items: Sequence[Ending]) -> Outcomes:
-    """Settlements that were made before, with their results as they are now; another settlement than that conflicts."""
+async def _replays(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, rows: Iterable[Row], items: Sequence[Ending]
+) -> Outcomes:
+    """Settlements that were made before, with their results as they are now; another settlement than that conflicts.
+
+    Results that the caller may not publish now are left out.
+    """
     found: Outcomes = {}
     receipts: dict[int, tuple[dict[str, Any], Record]] = {}
     for row in rows:
@@ -238,7 +253,8 @@ async def _replays(db: Database, rows: Iterable[Row], items: Sequence[Ending]) -
         else:
             found[row["place"]] = SettlementConflict()
     wanted = [one for receipt, _ in receipts.values() for one in receipt["results"]]
-    records = {record.id: record for record in await query.read(db, wanted)} if wanted else {}
+    shown = await visible(db, kinds, caller, now, await query.read(db, wanted), "publish") if wanted else []
+    records = {record.id: record for record in shown}
     for place, (receipt, record) in receipts.items():
         results = [records[one] for one in receipt["results"] if one in records]
         found[place] = Settlement(receipt, record, results)
@@ -281,13 +297,39 @@ async def _refusals(
             refused[row["place"]] = LeaseFenced()
         elif not row["live"]:
             refused[row["place"]] = LeaseExpired()
-    fenced = [place for place, error in refused.items() if isinstance(error, LeaseFenced)]
-    if fenced and not caller.is_root:
-        records = await query.read(db, [refs[place].record for place in fenced])
-        seen = {record.id for record in await visible(db, kinds, caller, now, records, "claim")}
-        seen |= {record.id for record in await visible(db, kinds, caller, now, records)}
-        refused |= {place: RecordUnknown() for place in fenced if refs[place].record not in seen}
+    unknown = [place for place, error in refused.items() if isinstance(error, RecordUnknown)]
+    if unknown and admission.kinds_asked(caller) is not None:
+        told = await admission.refusals(db, kinds, caller, now, [refs[place].record for place in unknown])
+        refused |= {place: told[refs[place].record] for place in unknown if refs[place].record in told}
     return refused
+
+
+async def _shut_out(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, refs: Sequence[ClaimRef]
+) -> dict[int, Refused]:
+    """Why items are refused, by place, to a caller whose grants to claim a pattern narrows; for others nothing."""
+    if not caller.is_narrowed("claim"):
+        return {}
+    told = await admission.refusals(db, kinds, caller, now, [ref.record for ref in refs])
+    return {place: told[ref.record] for place, ref in enumerate(refs) if ref.record in told}
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The kinds that a batch's statements hold its records against; None when they need not."""
+
+    kinds: list[str] | None
+
+    @classmethod
+    def of(cls, caller: Caller) -> "_Limits":
+        return cls(admission.kinds_asked(caller))
+
+    def put_in(self, sql: str) -> str:
+        return batch_statements.of_kinds(sql, self.kinds is not None)
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return {} if self.kinds is None else {"granted": canonical.compact(self.kinds)}
 
 
 def _check(refs: Sequence[ClaimRef]) -> None:

@@ -11,7 +11,7 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import TEXT_CHARACTERS
 from moorage.records import query
 from moorage.records import retention_statements as statements
-from moorage.records.claim import done_before
+from moorage.records.claim import recalled
 from moorage.records.holds import hold
 from moorage.records.model import Record
 from moorage.records.visibility import visible
@@ -44,7 +44,7 @@ async def cancel(
     try:
         await db.commit(tx)
     except AlreadyDone:
-        return await done_before(db, key)
+        return await recalled(db, key)
     return Record.of(canceled.one())
 
 

@@ -15,9 +15,9 @@ from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.records import query, statements
 from moorage.records.claim import done_before
-from moorage.records.holds import hold
+from moorage.records.holds import hold, hold_chosen
 from moorage.records.model import Attempt, DeadLetter, Record
-from moorage.records.patterns import compile
+from moorage.records.patterns import both, compile
 from moorage.records.visibility import matching, narrowed, visible, visible_kind
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
@@ -28,7 +28,8 @@ async def list_dead_letters(
 ) -> Page[DeadLetter]:
     """A page of dead letters by order of publication, of one kind or of all.
 
-    Raises KindUnknown or Forbidden for a kind that the caller may not read; without a kind, a grant on every kind is needed.
+    Raises KindUnknown or Forbidden for a kind that the caller may not read; without a kind, it takes a
+    grant to read every record of every kind, and raises Forbidden otherwise.
     """
     filters = ["dead-letters", kind_name]
     start = page.after(filters, int) or [0]
@@ -77,7 +78,7 @@ async def requeue(
     try:
         return (await _requeue(db, tx, caller, reason, statements.CHOSEN_ONE, {"record": record}))[0]
     except AlreadyDone:
-        return await done_before(db, key)
+        return await done_before(db, kinds, caller, now, key, "operate")
 
 
 async def requeue_matching(
@@ -89,16 +90,37 @@ async def requeue_matching(
     match: Mapping[str, Any],
     reason: str,
     limit: int = int(REQUEUE_BATCH),
+    key: Key | None = None,
 ) -> list[Record]:
-    """Requeue at most `limit` dead letters of a kind that match, oldest first, in one transaction."""
+    """Requeue at most `limit` dead letters of a kind that match, oldest first, in one transaction.
+
+    They are those that the caller may both read and operate on. The same again under the same key answers the records of
+    the first time, as they are now. Raises KindUnknown, Forbidden, PatternInvalid, RequestInvalid, IdempotencyConflict.
+    """
     if not 1 <= limit <= REQUEUE_BATCH:
         raise RequestInvalid(f"limit lies between 1 and {REQUEUE_BATCH}")
-    _, wanted = await matching(db, kinds, caller, now, kind_name, "operate", match)
-    compiled = compile(wanted)
+    await visible_kind(db, kinds, caller, now, kind_name, "read")
+    kind, wanted = await matching(db, kinds, caller, now, kind_name, "operate", match)
+    compiled = compile(both(wanted, narrowed(caller, "read", kind)))
+    parameters: dict[str, Any] = {**compiled.parameters, "kind": kind_name, "limit": limit}
+    chosen = statements.CHOSEN_DEAD.replace("{where}", compiled.where)
     tx = Transaction(now)
     caller.guard(tx)
-    chosen = statements.CHOSEN_DEAD.replace("{where}", compiled.where)
-    return await _requeue(db, tx, caller, reason, chosen, {**compiled.parameters, "kind": kind_name, "limit": limit})
+    if key is not None:
+        keys.remember(tx, key, {})
+        keys.note(tx, key, statements.CHOSEN_TO_REMEMBER.replace("{chosen}", chosen), **parameters)
+        hold_chosen(tx, key, chosen, parameters)
+    try:
+        return await _requeue(db, tx, caller, reason, chosen, parameters)
+    except AlreadyDone:
+        return await _requeued_before(db, kinds, caller, now, key)
+
+
+async def _requeued_before(db: Database, kinds: Kinds, caller: Caller, now: Instant, key: Key | None) -> list[Record]:
+    reference = await keys.recall(db, key)
+    records = await query.get_many(db, kinds, caller, now, reference["records"])
+    shown = await visible(db, kinds, caller, now, records, "operate")
+    return sorted(shown, key=lambda record: record.seq)
 
 
 async def _requeue(

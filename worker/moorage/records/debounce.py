@@ -60,7 +60,7 @@ async def publish_debounced(
         except (KindChanged, Outrun):
             continue
         except AlreadyDone:
-            return (await publish.published_before(db, key))[0]
+            return (await publish.published_before(db, kinds, caller, now, key))[0]
         return _record(planned, inserted, replaced, now, caller)
     raise KindConflict("the record that waits under this key is changing at this moment; try again", retry_after=1)
 

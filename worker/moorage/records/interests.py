@@ -108,7 +108,7 @@ async def list_interests(
     """
     filters = ["interests", kind_name]
     worker, subject = page.after(filters, str, str) or ["", ""]
-    visible = _readable_whole(caller)
+    visible = caller.whole("read")
     reading = Reading()
     rows = reading.ask(
         statements.PAGE,
@@ -153,16 +153,6 @@ def _reaches(kind: Kind, row: Row, body: Mapping[str, Any]) -> bool:
         # Its path was declared between the two reads.
         return False
     return evaluate(both(wanted, narrowed(owner, "claim", kind)), body)
-
-
-def _readable_whole(caller: Caller) -> list[str] | None:
-    """The names and prefixes of the kinds of which the caller may read every record; None for all kinds."""
-    if caller.is_root:
-        return None
-    whole = [grant for grant in caller.grants if grant.match is None and grant.actions & {"read", "admin"}]
-    if any(not grant.kinds for grant in whole):
-        return None
-    return sorted({pattern for grant in whole for pattern in grant.kinds})
 
 
 def swept_at(interest: Interest) -> Instant:

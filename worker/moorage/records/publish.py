@@ -38,7 +38,7 @@ from moorage.kernel.limits import (
 from moorage.records import bounds, query, statements
 from moorage.records.model import Draft, Record
 from moorage.records.patterns import evaluate
-from moorage.records.visibility import narrowed, visible_kind
+from moorage.records.visibility import narrowed, visible, visible_kind
 from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Scalar, Transaction
@@ -167,7 +167,7 @@ async def publish(
         except KindChanged:
             continue
         except AlreadyDone:
-            return await published_before(db, key)
+            return await published_before(db, kinds, caller, now, key)
         return stored(planned, inserted, now, caller.subject)
     raise KindConflict("the kind is being redeclared; try again")
 
@@ -320,10 +320,15 @@ def _chunks(planned: Sequence[Planned]) -> Iterable[tuple[str, str | None]]:
         yield canonical.compact([planned[place].row(place, None)]), planned[place].body
 
 
-async def published_before(db: Database, key: Key | None) -> list[Record]:
-    """The records that the key's first request published, as they are now. Raises IdempotencyConflict."""
+async def published_before(db: Database, kinds: Kinds, caller: Caller, now: Instant, key: Key | None) -> list[Record]:
+    """The records that the key's first request published, as they are now.
+
+    Raises IdempotencyConflict, also when one is gone or is not the caller's to publish now, which a later burst can make of
+    a debounced record.
+    """
     reference = await keys.recall(db, key)
-    records = {record.id: record for record in await query.read(db, reference["records"])}
+    shown = await visible(db, kinds, caller, now, await query.read(db, reference["records"]), "publish")
+    records = {record.id: record for record in shown}
     if len(records) < len(reference["records"]):
         raise IdempotencyConflict("the records that this key published are gone")
     return [records[one] for one in reference["records"]]

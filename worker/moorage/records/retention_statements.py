@@ -124,6 +124,11 @@ UPDATE records SET held_until = max(coalesce(held_until, 0), CAST(:until AS INTE
 WHERE id IN (SELECT value FROM json_each(:ids))
 """
 
+# The same for the records that a SELECT of ids chooses.
+HOLD_CHOSEN = """
+UPDATE records SET held_until = max(coalesce(held_until, 0), CAST(:until AS INTEGER)) WHERE id IN ({chosen})
+"""
+
 # The last that happened under an id; the removal of a record is always that.
 LAST_ENTRY = """
 SELECT kind, type FROM history WHERE subject = :record AND type <> 'record.published' ORDER BY revision DESC LIMIT 1

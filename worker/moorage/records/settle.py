@@ -10,34 +10,52 @@ from moorage.catalog.builtin import check_publisher
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.revisions import REPLANS, KindChanged
 from moorage.history.append import append_selected
+from moorage.idempotency import keys
+from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical
-from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RequestInvalid, SettlementConflict
+from moorage.kernel.errors import (
+    KindConflict,
+    LeaseExpired,
+    LeaseFenced,
+    RecordUnknown,
+    RequestInvalid,
+    SettlementConflict,
+)
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import SETTLE_RESULTS
-from moorage.records import publish, query, statements
-from moorage.records.claim import fence, hidden
+from moorage.records import admission, publish, query, statements
+from moorage.records.claim import commit_fenced, done_before, fence
 from moorage.records.model import ClaimRef, Draft, Record, Settlement
+from moorage.records.visibility import visible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 
 
 async def settle(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, ref: ClaimRef, results: Sequence[Draft]
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    ref: ClaimRef,
+    results: Sequence[Draft],
+    key: Key | None = None,
 ) -> Settlement:
     """Consume a claimed record and publish its results, each naming it as parent, in one transaction.
 
-    Raises RecordUnknown, LeaseFenced when another claim holds the record, LeaseExpired when this one ran out,
-    SettlementConflict when this claim settled it before with other results; the same results again answer the first
-    receipt. Results are checked as published records are.
+    The same results again answer the first receipt, without those that the caller may not publish now; under a key, anything
+    else under it is a conflict. Raises RecordUnknown, Forbidden for a record that the caller may read and not claim,
+    LeaseFenced when another claim holds the record, LeaseExpired when this one ran out, SettlementConflict when this claim
+    settled it before with other results, IdempotencyConflict. Results are checked as published records are.
     """
     if len(results) > SETTLE_RESULTS:
         raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
     check_publisher({draft.kind for draft in results})
     digest = digest_of(results)
     children = [child(draft, ref.record) for draft in results]
+    await admission.admit(db, kinds, caller, now, ref.record)
     for attempt in range(REPLANS):
         tx = Transaction(now)
-        ref = fence(tx, caller, ref)
+        ref = fence(tx, caller, ref, key)
         planned = await publish.plan(db, kinds, caller, now, children, fresh=attempt > 0) if children else None
         # In the order of its canonical text, so that a replay answers the same bytes.
         receipt = {
@@ -62,22 +80,30 @@ async def settle(
             settlement_sha256=digest,
             receipt=canonical.dumps(receipt),
         )
-        inserted = publish.insert(tx, caller.subject, planned) if planned else []
+        inserted = publish.insert(tx, caller.subject, planned, keys.bound_until(tx, key)) if planned else []
         try:
-            await db.commit(tx)
+            await commit_fenced(db, kinds, caller, now, tx, ref)
         except KindChanged:
             continue
-        except (LeaseFenced, LeaseExpired) as refusal:
-            replay = await _settled_before(db, caller, ref, digest)
+        except (LeaseFenced, LeaseExpired):
+            replay = await _settled_before(db, kinds, caller, now, ref, digest)
             if replay is None:
-                raise await hidden(db, kinds, caller, now, ref, refusal) from None
+                raise
+            return replay
+        except AlreadyDone:
+            await done_before(db, kinds, caller, now, key)
+            replay = await _settled_before(db, kinds, caller, now, ref, digest)
+            if replay is None:
+                raise RecordUnknown() from None
             return replay
         published = publish.stored(planned, inserted, now, caller.subject) if planned else []
         return Settlement(receipt, Record.of(consumed.one()), published)
     raise KindConflict("a result's kind is being redeclared; try again")
 
 
-async def _settled_before(db: Database, caller: Caller, ref: ClaimRef, digest: str) -> Settlement | None:
+async def _settled_before(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, ref: ClaimRef, digest: str
+) -> Settlement | None:
     """The settlement that this very claim made, or None. Raises SettlementConflict when it had other results."""
     reading = Reading()
     found = reading.ask(statements.SETTLED, record=ref.record, epoch=ref.epoch, actor=caller.subject)
@@ -88,7 +114,8 @@ async def _settled_before(db: Database, caller: Caller, ref: ClaimRef, digest: s
     if not hmac.compare_digest(row["settlement_sha256"], digest):
         raise SettlementConflict()
     receipt: dict[str, Any] = json.loads(row["receipt"])
-    records = {record.id: record for record in await query.read(db, receipt["results"])}
+    shown = await visible(db, kinds, caller, now, await query.read(db, receipt["results"]), "publish")
+    records = {record.id: record for record in shown}
     return Settlement(receipt, Record.of(row), [records[one] for one in receipt["results"] if one in records])
 
 

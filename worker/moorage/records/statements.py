@@ -121,10 +121,19 @@ SELECT r.seq AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha25
 FROM records AS r WHERE r.state = 'claimed' AND r.expires_at = :expires_at AND r.claim = :claim
 """
 
-# What a claim that was made before still holds.
+# What a claim took, for the reference of the key under which it was made: record, epoch, owner, expiry and attempt.
+TAKEN_TO_REMEMBER = """
+SELECT json_object('taken', json_group_array(json_array(r.id, r.epoch, r.owner, r.expires_at, r.attempts)))
+FROM records AS r WHERE r.state = 'claimed' AND r.expires_at = :expires_at AND r.claim = :claim
+"""
+
+# What a claim took that was made before, as far as nobody claimed it since. A lease that is still held is as it is now, one
+# that has ended as it was given.
 OF_CLAIM = f"""
-SELECT {RECORD_COLUMNS}, r.epoch, r.owner, r.expires_at FROM records AS r
-WHERE r.state = 'claimed' AND r.claim = :claim ORDER BY r.priority DESC, r.seq
+SELECT {RECORD_COLUMNS}, r.epoch, one.value ->> 2 AS taken_by, one.value ->> 4 AS attempt,
+    CASE WHEN r.state = 'claimed' THEN r.expires_at ELSE one.value ->> 3 END AS expires_at
+FROM json_each(:taken) AS one CROSS JOIN records AS r ON r.id = one.value ->> 0
+WHERE r.epoch = one.value ->> 1 ORDER BY r.priority DESC, r.seq
 """
 
 # A held record, for the history entry of its renewal or release.
@@ -153,6 +162,12 @@ UPDATE records SET expires_at = max(expires_at, CAST(:now + coalesce(:millisecon
 FROM kinds AS k WHERE k.name = records.kind
     AND records.id = :record AND records.epoch = :epoch AND records.state = 'claimed'
 RETURNING records.epoch, records.owner, records.expires_at, records.attempts
+"""
+
+# The lease that was just extended, for the reference of the key under which that happened.
+RENEWED_TO_REMEMBER = """
+SELECT json_object('record', r.id, 'lease', json_array(r.epoch, r.owner, r.expires_at, r.attempts))
+FROM records AS r WHERE r.id = :record
 """
 
 # Gives the record back unworked: the attempt is not counted, and the epoch is nobody's any more.
@@ -279,6 +294,9 @@ CHOSEN_DEAD = WITHIN_BYTES.replace("{order}", "r.seq").replace(
     ORDER BY r.seq LIMIT CAST(:limit AS INTEGER)
     """,
 )
+
+# The ids of what is about to be requeued, for the reference of the key under which that happens.
+CHOSEN_TO_REMEMBER = "SELECT json_object('records', json_group_array(id)) FROM ({chosen})"
 
 # What is about to be requeued, for its history entries.
 REQUEUED = """

@@ -318,11 +318,13 @@ async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
     return Answer({"items": shown})
 
 
-@api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED))
+@api.post("/claims/{record}/renew", response_model=LeaseAnswer, responses=fails(*_FENCED, IdempotencyConflict))
 async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) -> Response:
     """Extend a lease that has not run out."""
     ref = await _ref(request, record, sent)
-    lease = await claim.renew(request.db, request.caller, request.now, ref, sent.lease_seconds)
+    lease = await claim.renew(
+        request.db, request.ports.kinds, request.caller, request.now, ref, sent.lease_seconds, request.key()
+    )
     return Answer({"lease": shapes.lease(lease)})
 
 
@@ -335,20 +337,20 @@ async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) ->
 async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
     """Give a record back unworked; the attempt is not counted."""
     ref = await _ref(request, record, sent)
-    request.wake(await claim.release(request.db, request.caller, request.now, ref, request.key()))
+    request.wake(await claim.release(request.db, request.ports.kinds, request.caller, request.now, ref, request.key()))
     return nothing()
 
 
 @api.post(
     "/claims/{record}/settle",
     response_model=SettledShown,
-    responses=fails(*_FENCED, SettlementConflict, KindUnknown, BodyInvalid, RecordExists, KindConflict),
+    responses=fails(*_FENCED, SettlementConflict, KindUnknown, BodyInvalid, RecordExists, KindConflict, IdempotencyConflict),
 )
 async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) -> Response:
     """Consume a claimed record and publish its results. The same settlement again answers the first receipt."""
     drafts = [one.draft() for one in sent.results]
     ref = await _ref(request, record, sent)
-    done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts)
+    done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts, request.key())
     request.wake(shapes.earliest_wait(done.results))
     request.wake(next_look(request.ports.kinds, done.record))
     results = [shapes.record(one) for one in done.results]
@@ -360,6 +362,7 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
     """End the attempt as failed: the record is ready again after a delay, or dead after its last attempt."""
     failed = await fail.fail(
         request.db,
+        request.ports.kinds,
         request.caller,
         request.now,
         await _ref(request, record, sent),

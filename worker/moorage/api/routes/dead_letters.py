@@ -93,9 +93,13 @@ async def requeue(request: ApiRequest, record: RecordId, sent: RequeueSent) -> R
     return Answer(shapes.record(found))
 
 
-@api.post("/dead-letters/requeue", response_model=RequeuedShown, responses=fails(KindUnknown, PatternInvalid))
+@api.post(
+    "/dead-letters/requeue",
+    response_model=RequeuedShown,
+    responses=fails(KindUnknown, PatternInvalid, IdempotencyConflict),
+)
 async def requeue_matching(request: ApiRequest, sent: RequeueMatchingSent) -> Response:
-    """Make dead letters that match ready again, in one transaction."""
+    """Make dead letters that match ready again, in one transaction: those that the caller may read and operate on."""
     found = await dead_letters.requeue_matching(
         request.db,
         request.ports.kinds,
@@ -105,5 +109,6 @@ async def requeue_matching(request: ApiRequest, sent: RequeueMatchingSent) -> Re
         sent.match,
         sent.reason,
         sent.limit,
+        request.key(),
     )
     return Answer({"records": [shapes.record(one) for one in found]})
