@@ -13,6 +13,7 @@ from moorage.records.patterns import claim_candidates, compile, parse
 from moorage.store.transaction import positional
 from tests.contract.adapters import Store
 from tests.contract.desk import KIND, Desk
+from tests.contract.test_statements import statements as every_statement
 
 
 @pytest.fixture
@@ -37,29 +38,17 @@ PATTERNS: list[dict[str, Any]] = [
 
 INDEX_ORDER = {
     "EARLIEST_EXPIRY": "records_leased",
-    "OF_CLAIM": "records_leased",
 }
-"""What reads an index of the leased or the waiting alone: its first entry, or all of it to replay a claim."""
+"""What reads an index of the leased alone: its first entry."""
 
 _OWN = "CONSTANT ROW|reached|nearest|choice|sized|met|chosen|walk|priorities|p|m|seen|walked"
 _SCAN = re.compile(rf"\bSCAN (?!(?:{_OWN})\b|\w+ (?:EXISTS )?VIRTUAL TABLE|\(subquery)")
 
 
 def standing_alone() -> list[tuple[str, str]]:
-    """Every statement of the room, with the holes that a pattern fills filled."""
-    found = []
-    for name, sql in vars(statements).items():
-        if not name.isupper() or name.startswith("_") or name.endswith("COLUMNS") or not isinstance(sql, str):
-            continue
-        chosen = statements.CHOSEN_ONE if name in ("REQUEUE", "REQUEUED", "WITHIN_BYTES") else ""
-        whole = (
-            sql.replace("{chosen}", chosen)
-            .replace("{where}", "r.s1 = 's'")
-            .replace("{narrowed}", "")
-            .replace("{order}", "r.seq")
-        )
-        found.append((name, whole.replace("{candidates}", "SELECT 1")))
-    return found
+    """Every statement of the room's main module, with the parts filled that a pattern or another statement fills."""
+    room = "records.statements."
+    return [(name.removeprefix(room), sql) for name, sql in every_statement().items() if name.startswith(room)]
 
 
 async def plan(store: Store, sql: str) -> list[str]:

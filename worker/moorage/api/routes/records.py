@@ -124,7 +124,10 @@ async def publish_batch(request: ApiRequest, sent: BatchSent) -> Response:
     responses=fails(KindUnknown, PatternInvalid, CursorMismatch),
 )
 async def query_records(request: ApiRequest, sent: QuerySent) -> Response:
-    """A page of a kind's records that match a pattern, in the order of their publication."""
+    """A page of a kind's records that match a pattern, in the order of their publication.
+
+    Its work is bounded: a page may hold fewer records than asked for, even none, and still have a `next_cursor`.
+    """
     found = await query.query(
         request.db,
         request.ports.kinds,
