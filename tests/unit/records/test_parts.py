@@ -115,6 +115,6 @@ def test_not_before_is_shown_while_it_is_waited_for(state: str, available: int, 
     row = {
         "id": "a", "seq": 1, "kind": "mail", "body": "{}", "metadata": "{}", "parents": '["b","a"]', "state": state,
         "available": available, "created_at": NOW, "created_by": "root", "body_sha256": "", "priority": 0, "attempts": 0,
-        "not_before": NOW, "ended_at": None, "failure": None,
+        "not_before": NOW, "ended_at": None, "failure": None, "ready_until": None,
     }  # fmt: skip
     assert Record.of(row).not_before == shown

@@ -27,6 +27,9 @@ WIDE: Final = 250
 LANES: Final = 100
 HEAD: Final = 20
 _MORE: Final = 16
+_LONGEST_CONDITION: Final = 2_000
+"""Characters of a condition that is sought by several indexes; a longer one nests too deep here for the parser."""
+
 _LIMIT = re.compile(r":limit\b")
 
 _ORDER: Final = "ORDER BY priority DESC, seq"
@@ -39,7 +42,7 @@ def looks(compiled: Compiled, slot: int, limit: str = ":limit") -> list[str]:
     None gives more than `limit` (SQL), nor more of a lane than `:lane_limit` lets. Needs what `claim_candidates` needs,
     `:lane_limit`, and `:claim` and `:expires_at` of the claim.
     """
-    found = claim_candidates(compiled)
+    found = claim_candidates(compiled, _LONGEST_CONDITION)
     near = _LIMIT.sub(f"({limit} + {_MORE})", found)
     wide = _LIMIT.sub(f"(CASE WHEN {limit} > 0 AND {_NOTHING_YET} THEN {WIDE} ELSE 0 END)", found)
     is_cut = f"(SELECT count(*) FROM ({near})) >= {limit} + {_MORE}"

@@ -31,7 +31,7 @@ is sooner read whole than met by chance."""
 MERGED: Final = 16
 """Values of a list that a claim merges: each is sought in the index before the first record is known."""
 
-_LONGEST_CONDITION: Final = 6_000
+LONGEST_CONDITION: Final = 6_000
 """Characters of a condition that looks repeat; a longer one is written once, on the first index in claim order."""
 
 _CLAIM_ORDER: Final = "ORDER BY r.priority DESC, r.seq"
@@ -72,13 +72,14 @@ class _Path:
 _READY: Final = _Path("records_ready", "", in_order=True)
 
 
-def claim_candidates(compiled: Compiled) -> str:
+def claim_candidates(compiled: Compiled, longest: int = LONGEST_CONDITION) -> str:
     """A SELECT of `id` of the first `:limit` claimable records of `:kind` that match, in claim order.
 
-    Claim order is priority, highest first, then seq. Needs `:kind`, `:limit` and the pattern's own parameter.
+    Claim order is priority, highest first, then seq. Needs `:kind`, `:limit` and the pattern's own parameter. A condition of
+    more than `longest` characters is written once, without looks.
     """
     paths = _paths(compiled.conjuncts)
-    if len(paths) == 1 or len(compiled.where) > _LONGEST_CONDITION:
+    if len(paths) == 1 or len(compiled.where) > longest:
         return _answer(_first_in_order(paths), compiled.where, _LIMIT)
     return _by_looks(paths, compiled.where)
 
