@@ -6,6 +6,7 @@ import hashlib
 import os
 import socket
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,14 @@ def objects(edge: LocalEdge) -> dict[str, Path]:
     finally:
         connection.close()
     return {key: next(folder.glob(f"*/blobs/{blob}"), folder / blob) for key, blob in rows}
+
+
+def await_log(edge: LocalEdge, text: str) -> None:
+    """Wait until the edge's log, which comes through a pipe of its own, has the text."""
+    end = time.monotonic() + 10
+    while text not in edge.logs():
+        assert time.monotonic() < end, edge.logs()
+        time.sleep(0.05)
 
 
 def key_of(content: bytes) -> str:
@@ -254,7 +263,7 @@ def test_damaged_bytes_are_never_complete(own: LocalEdge, api: httpx.Client, siz
     else:
         with pytest.raises(httpx.RemoteProtocolError):
             api.get(where)
-    assert "BlobCorrupt" in own.logs()
+    await_log(own, f"BlobCorrupt: the object's bytes do not have the digest {sha256(content)}")
     file.unlink()
     assert api.get(f"/artifacts/{made['id']}").status_code == 200
 

@@ -47,6 +47,7 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
                 good(api.post(f"/claims/{claim['record']['id']}/fail", json=body))
         minted = [good(api.post("/awakeables", json={"ttl_seconds": 30_000_000}))["token"] for _ in range(60)]
         credentials = [good(api.post("/credentials", json={"subject": "s", "grants": []}))["id"] for _ in range(3)]
+        artifacts = [good(api.post("/artifacts", content=f"bytes {number}".encode()))["id"] for number in range(30)]
         good(api.put("/senders/hook", json=SENDER))
         good(api.put("/scopes/top", json={}))
         good(api.put("/destinations/hook", json={"url": "https://example.test/"}))
@@ -63,6 +64,8 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "kind": [kind],
         "/dead-letters/requeue kind": [empty],
         "/kinds/{kind} kind": [kind, *(fresh("more") for _ in range(20))],
+        "artifact": artifacts[:3],
+        "/artifacts/{artifact}/shred artifact": artifacts[3:],
         "token": minted[:5],
         "/awake/{token} token": minted[5:40],
         "/awake/{token}/reject token": minted[40:],

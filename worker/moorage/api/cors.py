@@ -12,7 +12,7 @@ from moorage.kernel.errors import MethodNotAllowed
 
 _TOKENS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:[ \t]*,[ \t]*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
 _HEADER_CHARACTERS = 1000
-_EXPOSED = "x-request-id, server-timing, retry-after, location"
+_EXPOSED = "x-request-id, server-timing, retry-after, location, etag, content-range, accept-ranges, repr-digest"
 _DAY = "86400"
 
 Pairs = list[tuple[bytes, bytes]]

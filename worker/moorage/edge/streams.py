@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import js
-from pyodide.ffi import JsException, to_js
+import workers
+from pyodide.ffi import JsException, create_proxy, to_js
 
 from moorage.edge.convert import absent, message_of, options
 from moorage.kernel.errors import MoorageError, RequestInvalid
@@ -70,7 +71,6 @@ class Verified:
         self._sha256 = sha256
         self._pieces: AsyncIterator[Any] = self._checked()
         self._first: Any = None
-        self._pump: asyncio.Task[None] | None = None
         self.size = size
 
     async def begin(self) -> None:
@@ -78,9 +78,19 @@ class Verified:
         self._first = await anext(self._pieces, None)
 
     def native(self) -> Any:
-        """The bytes as the platform's stream of known length; it breaks off where they turn out to be others."""
+        """The bytes: as they are when they are one piece, which is verified by now; else as the platform's stream of known
+        length, which breaks off where they turn out to be others."""
+        if self._first is None:
+            return to_js(b"")
+        if self._first.byteLength == self.size:
+            return self._first
         pipe = js.FixedLengthStream.new(self.size)
-        self._pump = asyncio.ensure_future(self._fill(pipe.writable.getWriter()))
+        pump = asyncio.ensure_future(self._fill(pipe.writable.getWriter()))
+        crossing = create_proxy(pump)
+        pump.add_done_callback(lambda _: crossing.destroy())
+        # So that the platform sees it through: the last write ends after the answer has. The function is JavaScript's, and
+        # so may not be held from import on.
+        workers.wait_until(crossing)
         return pipe.readable
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
