@@ -45,37 +45,38 @@ def looks(compiled: Compiled, slot: int, limit: str = ":limit") -> list[str]:
     found = claim_candidates(compiled, _LONGEST_CONDITION)
     near = _LIMIT.sub(f"({limit} + {_MORE})", found)
     wide = _LIMIT.sub(f"(CASE WHEN {limit} > 0 AND {_NOTHING_YET} THEN {WIDE} ELSE 0 END)", found)
-    is_cut = f"(SELECT count(*) FROM ({near})) >= {limit} + {_MORE}"
-    some = _far(compiled, slot, limit, f"{limit} > 0 AND {_NOTHING_YET} AND {is_cut}", f"<= {LANES}")
-    every = _far(compiled, slot, limit, f"{limit} > 0 AND {_NOTHING_YET} AND {is_cut}", f"< {LANES}")
-    return [_open(_rows(near, slot), limit), every, _open(_rows(wide, slot), limit), some]
+    wanted = f"{limit} > 0 AND {_NOTHING_YET} AND (SELECT count(*) FROM found) >= {limit} + {_MORE}"
+    every, some = (_far(compiled, slot, near, wanted, few) for few in (f"< {LANES}", f"<= {LANES}"))
+    return [_open(one, limit) for one in (_of(near, slot), every, _of(wide, slot), some)]
 
 
-def _far(compiled: Compiled, slot: int, limit: str, wanted: str, few: str) -> str:
-    """The look by lanes, when it is `wanted` and the number of lanes is `few`."""
-    source = f"""
-    SELECT r.id, r.seq, r.priority, r.s{slot} AS lane FROM lanes CROSS JOIN records AS r
-    WHERE (SELECT count(lane) FROM lanes) {few} AND lanes.lane IS NOT NULL AND {_claimed("lanes.lane")} < :lane_limit
-        AND r.id IN ({_head(slot)}) AND ({compiled.where})"""
-    return f"""
-WITH RECURSIVE lanes (lane, number) AS MATERIALIZED (
+def _of(found: str, slot: int) -> str:
+    """The CTE `source` of the records that are found."""
+    return f"""found AS ({found}),
+source AS (SELECT r.id, r.seq, r.priority, r.s{slot} AS lane FROM found CROSS JOIN records AS r ON r.id = found.id)"""
+
+
+def _far(compiled: Compiled, slot: int, near: str, wanted: str, few: str) -> str:
+    """The CTE `source` of a look by lanes, when it is `wanted` and the number of lanes is `few`."""
+    return f"""found AS ({near}),
+lanes (lane, number) AS MATERIALIZED (
     SELECT {_next_lane(slot)}, 1 WHERE {wanted}
     UNION ALL
     SELECT {_next_lane(slot, "lanes.lane")}, number + 1 FROM lanes WHERE lane IS NOT NULL AND number < {LANES}
-)
-{_open(source, limit)}"""
-
-
-def _rows(found: str, slot: int) -> str:
-    return f"SELECT r.id, r.seq, r.priority, r.s{slot} AS lane FROM records AS r WHERE r.id IN ({found})"
+),
+source AS (
+    SELECT r.id, r.seq, r.priority, r.s{slot} AS lane FROM lanes CROSS JOIN records AS r
+    WHERE (SELECT count(lane) FROM lanes) {few} AND lanes.lane IS NOT NULL AND {_claimed("lanes.lane")} < :lane_limit
+        AND r.id IN ({_head(slot)}) AND ({compiled.where})
+)"""
 
 
 def _open(source: str, limit: str) -> str:
-    """Those of {source} that the limit of their lane lets be claimed, with those before them."""
+    """Those of `source` that the limit of their lane lets be claimed, with those before them."""
     return f"""
-SELECT id FROM (
-    SELECT id, seq, priority, lane, row_number() OVER (PARTITION BY lane {_ORDER}) AS place FROM ({source})
-) AS ranked
+WITH RECURSIVE {source},
+ranked AS (SELECT id, seq, priority, lane, row_number() OVER (PARTITION BY lane {_ORDER}) AS place FROM source)
+SELECT id FROM ranked
 WHERE lane IS NULL OR (place <= :lane_limit AND place + {_claimed("ranked.lane")} <= :lane_limit)
 {_ORDER} LIMIT CAST({limit} AS INTEGER)"""
 
