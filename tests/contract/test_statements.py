@@ -43,6 +43,8 @@ SCANS = {
     "records.interest_statements.EXPIRED": _FIRST_DUE,
     "idempotency.due._EARLIEST": _FIRST_DUE,
     "idempotency.due._PAGE": _FIRST_DUE,
+    "records.session_statements.EARLIEST_OVER": _FIRST_DUE,
+    "records.session_statements.OVER": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
 }
 """Statements that may walk a growing table's index without a bound on its first column, each with the reason."""
