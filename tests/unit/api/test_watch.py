@@ -173,10 +173,25 @@ async def test_entries_that_do_not_matter_move_the_client_on(
     house: House, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "WATCH_SCAN", 10)
+    monkeypatch.setattr(watching, "HEARTBEAT_SECONDS", 0.02)
     await publish(api, *range(20), kind="other")
-    answer = await api.get("/watch", params={"kind": "job", "max_seconds": 0.01, "after": 0})
+    answer = await api.get("/watch", params={"kind": "job", "max_seconds": 0.1, "after": 0})
     newest = (await api.get("/history", params={"limit": 500})).json()["items"][-1]["position"]
-    assert answer.text == "retry: 1000\n\n" if newest < 10 else f"retry: 1000\n\nid: {newest}\n\n"
+    first, second, *others = answer.text.removesuffix("\n\n").split("\n\n")
+    assert (first, second) == ("retry: 1000", f": nothing new\nid: {newest}")
+    assert set(others) == {": nothing new"}
+
+
+@pytest.mark.clause("history.watch")
+async def test_a_stream_is_not_silent_while_what_does_not_match_keeps_it_busy(
+    house: House, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "HEARTBEAT_SECONDS", 0.03)
+    task = asyncio.create_task(api.get("/watch", params={"kind": "job", "max_seconds": 0.3, "match": '{"n":7}'}))
+    while not task.done():
+        await publish(api, 1)
+        await asyncio.sleep(0.005)
+    assert task.result().text.count(": nothing new") >= 4
 
 
 @pytest.mark.clause("history.watch")

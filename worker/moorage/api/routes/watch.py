@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -20,6 +21,7 @@ from moorage.history.query import Entry
 from moorage.kernel import canonical
 from moorage.kernel.errors import DeploymentError, JsonInvalid, KindUnknown, MoorageError, PatternInvalid, RequestInvalid
 from moorage.kernel.limits import WAIT_SECONDS, WATCH_SCAN, WATCH_SECONDS
+from moorage.kernel.refusals import refused
 from moorage.records.model import Record
 from moorage.records.watch import Watched, newest, read_on
 from moorage.timers.bell import Wish, Woken
@@ -90,11 +92,11 @@ async def watch(
     """
     watcher = _Watcher(request, kind, _pattern(match))
     position = _resumed(request) if "last-event-id" in request.headers else after
-    watcher.position = await newest(request.db) if position == NOW else int(position)
+    start = watcher.position = await newest(request.db) if position == NOW else int(position)
     first = await watcher.read()
     if _wants_json(request):
         return await _long_poll(watcher, first, wait_seconds)
-    return EventStream(_events(watcher, first, max_seconds, told=position != NOW))
+    return EventStream(_events(watcher, first, max_seconds, start, told=position != NOW))
 
 
 class _Watcher:
@@ -152,28 +154,28 @@ async def _long_poll(watcher: _Watcher, watched: Watched, seconds: float) -> Ans
     return Answer({"items": items, "next": watched.position})
 
 
-async def _events(watcher: _Watcher, watched: Watched, seconds: float, told: bool) -> AsyncIterator[bytes]:
-    """The stream, a piece for each reading. Whoever takes a piece only when it can pass it on slows down nothing else.
+async def _events(watcher: _Watcher, watched: Watched, seconds: float, start: int, told: bool) -> AsyncIterator[bytes]:
+    """The stream from `start`, a piece for each reading. Whoever takes a piece only when it can pass it on slows down
+    nothing else. `told` is whether the client knows `start`.
 
-    `id` lines without an event move the client's Last-Event-ID along where nothing matched for long, and to where a stream
-    of what is new begins.
+    An `id` line without an event moves the client's Last-Event-ID: to where a stream of what is new begins, and on where
+    nothing matched for long.
     """
-    deadline = watcher.now + seconds
-    told_position = watcher.position
-    yield b"retry: 1000\n\n" if told else f"retry: 1000\nid: {watcher.position}\n\n".encode()
+    spoke, deadline, position = watcher.now, watcher.now + seconds, start
+    yield b"retry: 1000\n\n" if told else f"retry: 1000\nid: {start}\n\n".encode()
     while True:
         if watched.entries:
             yield b"".join(_event(entry, record) for entry, record in watched.entries)
-            told_position = watched.entries[-1][0].position
-        elif watched.position - told_position >= WATCH_SCAN:
-            yield f"id: {watched.position}\n\n".encode()
-            told_position = watched.position
-        while not watched.more and not await watcher.wait(min(HEARTBEAT_SECONDS, deadline - watcher.now)):
-            if watcher.now >= deadline:
-                return
-            yield b": nothing new\n\n"
+            spoke, position = watcher.now, watched.entries[-1][0].position
+        elif watcher.now >= spoke + HEARTBEAT_SECONDS:
+            moved = watched.position - position >= WATCH_SCAN
+            yield f": nothing new\nid: {watched.position}\n\n".encode() if moved else b": nothing new\n\n"
+            spoke, position = watcher.now, watched.position if moved else position
         if watcher.now >= deadline:
             return
+        if not watched.more and not await watcher.wait(min(spoke + HEARTBEAT_SECONDS, deadline) - watcher.now):
+            watched = replace(watched, entries=[])
+            continue
         try:
             watched = await watcher.read()
         except DeploymentError:
@@ -209,7 +211,7 @@ def _resumed(request: ApiRequest) -> str:
 
 
 def _invalid(pointer: str, message: str) -> RequestInvalid:
-    return RequestInvalid(f"{pointer}: {message}", errors=[{"pointer": pointer, "message": message}])
+    return refused(pointer, message, f"{pointer}: {message}")
 
 
 def _wants_json(request: ApiRequest) -> bool:
