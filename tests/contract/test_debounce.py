@@ -7,7 +7,7 @@ import pytest
 
 from moorage.kernel.errors import BodyInvalid, RequestInvalid, StorageBindingUnavailable
 from moorage.kernel.instants import after
-from moorage.records import debounce
+from moorage.records import debounce, evidence
 from moorage.records.model import Debounce, Draft, Record
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import KIND, Desk, grant, ref
@@ -140,3 +140,16 @@ async def test_what_cannot_be_debounced_is_refused(desk: Desk) -> None:
     await say(desk, {"size": 1})
     with pytest.raises(BodyInvalid):
         await say(desk, {"size": "x"})
+
+
+@pytest.mark.clause("history.seal")
+async def test_what_was_replaced_is_held_against_its_last_entry(desk: Desk) -> None:
+    record = await say(desk, {"size": 1})
+    await say(desk, {"size": 2})
+    plain = await desk.publish({"size": 3})
+    assert await evidence.compare(desk.db(), await evidence.published(desk.db(), 0, 100)) is None
+    for one, body in ((record, '{"size":1}'), (plain, '{"size":4}')):
+        [row] = await desk.store.sql("SELECT body FROM records WHERE id = ?", one.id)
+        await desk.store.sql("UPDATE records SET body = ? WHERE id = ?", body, one.id)
+        assert await evidence.compare(desk.db(), await evidence.published(desk.db(), 0, 100)) is not None
+        await desk.store.sql("UPDATE records SET body = ? WHERE id = ?", row["body"], one.id)

@@ -1,7 +1,8 @@
+# ruff: noqa: S608 - statements are put together from constants only
 """Comparing records with what history says of them (clause history.seal).
 
-An entry of a publication holds the digest of the record's body. A record that retention has removed is not compared: its
-entry stands, and the chain needs nothing else.
+An entry of a publication holds the digest of the record's body, and so does that of a replacement. A record that retention
+has removed is not compared: its entry stands, and the chain needs nothing else.
 """
 
 from dataclasses import dataclass
@@ -17,16 +18,26 @@ from moorage.store.transaction import Reading, Row
 _TOGETHER_BYTES: Final = 2 * 1024 * 1024
 """Bodies that are in memory at once; a larger one is alone."""
 
+# What history says of the body of the record r: as it was published, or as it was last replaced while it waited.
+_TOLD = """
+CASE WHEN r.debounce_key IS NULL THEN h.content_sha256 ELSE coalesce(
+    (SELECT d.content_sha256 FROM history AS d
+        WHERE d.subject = r.id AND d.type <> 'record.published' AND d.type = 'record.debounced'
+        ORDER BY d.revision DESC LIMIT 1),
+    h.content_sha256
+) END AS content_sha256
+""".strip()
+
 # The records whose publications stand in a stretch of positions, with the size of each body.
-PUBLISHED = """
-SELECT h.position, h.content_sha256, r.body_sha256, length(CAST(r.body AS BLOB)) AS bytes
+PUBLISHED = f"""
+SELECT h.position, {_TOLD}, r.body_sha256, length(CAST(r.body AS BLOB)) AS bytes
 FROM history AS h JOIN records AS r ON r.id = h.subject
 WHERE h.position > :after AND h.position <= :until AND h.type = 'record.published' ORDER BY h.position
 """
 
 # The bodies of records, by the positions of their publications.
-BODIES = """
-SELECT h.position, h.content_sha256, r.body FROM json_each(:positions) AS wanted
+BODIES = f"""
+SELECT h.position, {_TOLD}, r.body FROM json_each(:positions) AS wanted
 JOIN history AS h ON h.position = wanted.value JOIN records AS r ON r.id = h.subject ORDER BY h.position
 """
 
