@@ -11,7 +11,7 @@ from moorage.awakeables.due import AwakeableDeadlines
 from moorage.awakeables.listing import list_awakeables
 from moorage.awakeables.mint import mint
 from moorage.awakeables.model import Draft, Minted, Rejection, State
-from moorage.awakeables.resolve import reject, resolve, show
+from moorage.awakeables.resolve import reject, resolve, show, show_one
 from moorage.catalog.access import Action, Caller, Grant
 from moorage.history.query import entries
 from moorage.idempotency.keys import key_for
@@ -80,7 +80,7 @@ async def outcome(store: Store, token: str, payload: payloads.Payload, caller: C
 @pytest.mark.clause("awake.mint")
 async def test_a_minted_awakeable_is_pending_before_its_token_is_told(store: Store) -> None:
     new = await minted(store, label="release", metadata={"run": 7}, subject="github")
-    shown = await show(store.db(), ROOT, NOW, new.token)
+    shown = await show_one(store.db(), ROOT, NOW, new.awakeable.id)
     assert shown.awakeable == new.awakeable
     assert (new.awakeable.state, new.awakeable.label, new.awakeable.metadata) == ("pending", "release", {"run": 7})
     assert new.awakeable.id.startswith("awk_")
@@ -396,6 +396,27 @@ async def test_only_the_minter_and_operators_see_the_payload(store: Store) -> No
     outline = (await show(store.db(), await a_credential(store, "stranger", "read"), NOW, new.token)).wire()
     assert outline["state"] == "resolved"
     assert set(outline) == {"id", "state", "created_at", "deadline", "ended_at"}
+
+
+@pytest.mark.clause("awake.binding", "catalog.grants")
+async def test_a_bound_one_is_shown_by_its_id_to_its_minter_and_operators_alone(store: Store) -> None:
+    minter = await a_credential(store, "minter", "publish")
+    new = await mint(store.db(), minter, NOW, Draft(TTL, subject="github"))
+    bound = await a_credential(store, "github", "read")
+    await resolve(store.db(), bound, NOW, new.token, OK)
+    assert (await show(store.db(), bound, NOW, new.token)).awakeable.state == "resolved"
+    for caller in (minter, ROOT, await a_credential(store, "operator", "operate")):
+        assert (await show_one(store.db(), caller, NOW, new.awakeable.id)).wire()["payload"] == {"ok": True, "n": 1}
+        with pytest.raises(AwakeableUnknown):
+            await show(store.db(), caller, NOW, new.token)
+    some = Caller("some", (Grant(frozenset({"operate"}), ("doc",)), Grant(frozenset({"operate"}), (), {"a": 1})), "crd")
+    for caller in (bound, some):
+        with pytest.raises(AwakeableUnknown):
+            await show_one(store.db(), caller, NOW, new.awakeable.id)
+    with pytest.raises(AwakeableUnknown):
+        await show_one(store.db(), ROOT, NOW, "awk_nobody")
+    with pytest.raises(Forbidden):
+        await list_awakeables(store.db(), some, NOW, PageRequest())
 
 
 @pytest.mark.clause("awake.route")

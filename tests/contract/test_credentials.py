@@ -342,9 +342,14 @@ async def test_an_admin_of_some_kinds_gives_no_more_than_it_has(
 
 
 @pytest.mark.clause("catalog.grants")
-async def test_nobody_takes_the_name_of_root(store: Store) -> None:
-    with pytest.raises(RequestInvalid):
-        await create(store, grant("read"), subject="root")
+@pytest.mark.parametrize("subject", ["root", "moorage", "moorage:clock", "moorage:"])
+async def test_nobody_takes_the_name_of_root_or_of_the_product(store: Store, subject: str) -> None:
+    before = await dump(store)
+    with pytest.raises(RequestInvalid) as refused:
+        await create(store, grant("read"), subject=subject)
+    assert [error["pointer"] for error in refused.value.errors or []] == ["/subject"]
+    assert await dump(store) == before
+    await create(store, grant("read"), subject=f"my-{subject}")
 
 
 @pytest.mark.clause("catalog.grants")

@@ -122,10 +122,14 @@ OTHER_ROOMS = ("/credentials", "/senders", "/destinations", "/scopes", "/awake",
 
 @dataclass
 class Scene:
-    """What is his, in every state; `narrow` may do everything with what is mine and nothing else."""
+    """What is his, in every state; `narrow` may do everything with what is mine and nothing else.
+
+    `holder` is another credential of the same subject that may do everything: whatever was claimed, it has claimed.
+    """
 
     house: House
     root: httpx.AsyncClient
+    holder: httpx.AsyncClient
     narrow: httpx.AsyncClient
 
 
@@ -152,19 +156,19 @@ async def his_records(scene: Scene) -> None:
         (await scene.root.put(f"/kinds/{kind}", json=declared)).raise_for_status()
     for whose, body in (("his", HIS), ("mine", MINE)):
         await publish(scene.root, f"{whose}-gone", body)
-    for held in await claim(scene.root):
-        await settle(scene.root, held)
+    for held in await claim(scene.holder):
+        await settle(scene.holder, held)
     await scene.house.advance(3720)
     for whose, body in (("his", HIS), ("mine", MINE)):
         await publish(scene.root, f"{whose}-done", body)
-    for held in await claim(scene.root):
-        await settle(scene.root, held)
+    for held in await claim(scene.holder):
+        await settle(scene.holder, held)
     for whose, body in (("his", HIS), ("mine", MINE)):
         await publish(scene.root, f"{whose}-dead", body)
         reason = {"reason": f"not wanted: {body['to']}"}
         (await scene.root.post(f"/records/{whose}-dead/cancel", json=reason)).raise_for_status()
         await publish(scene.root, f"{whose}-held", body)
-    await claim(scene.root)
+    await claim(scene.holder)
     await publish(scene.root, "mine-ready", MINE)
     await publish(scene.root, "his-ready", HIS, parents=["mine-ready"])
     await publish(scene.root, "mine-child", MINE, parents=["his-ready"], not_before="2030-01-01T00:00:00Z")
@@ -177,23 +181,34 @@ async def his_records(scene: Scene) -> None:
     (await scene.root.put("/interests/his-worker", json=wanted)).raise_for_status()
 
 
-@pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+ACTIONS = ["publish", "read", "claim", "watch", "operate"]
+FORMS: dict[str, list[dict[str, Any]]] = {
+    "by kind": [{"kinds": ["doc"]}, {"kinds": ["artifact"]}],
+    "all kinds": [{}, {}],
+    "every name": [{"kinds": ["*"]}, {"kinds": ["*"]}],
+    "beside another kind": [{"kinds": ["d*"]}, {"kinds": ["artifact", "nothing"]}],
+}
+"""How the same records can be granted: what a grant names of kinds, beside its pattern."""
+
+
+@pytest.fixture(params=FORMS)
+async def scene(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
     connection = connect(":memory:")
     connection.executescript("\n".join(file.read_text() for file in schema_files()))
     house = House(connection, blobs=DirectoryBlobs(tmp_path))
     app = build_app(house.ports())
     async with client_of(app) as root:
-        actions = ["publish", "read", "claim", "watch", "operate"]
-        made = Scene(house, root, root)
-        await his_records(made)
+        matches = (MINE, {"media_type": "text/plain"})
         grants = [
-            {"actions": actions, "kinds": ["doc"], "match": MINE},
-            {"actions": actions, "kinds": ["artifact"], "match": {"media_type": "text/plain"}},
+            {"actions": ACTIONS, "match": match, **named} for match, named in zip(matches, FORMS[request.param], strict=True)
         ]
-        token = (await root.post("/credentials", json={"subject": "ann", "grants": grants})).json()["token"]
-        async with client_of(app, token) as narrow:
-            made.narrow = narrow
+        tokens = [
+            (await root.post("/credentials", json={"subject": "ann", "grants": given})).json()["token"]
+            for given in ([{"actions": ACTIONS}], grants)
+        ]
+        async with client_of(app, tokens[0]) as holder, client_of(app, tokens[1]) as narrow:
+            made = Scene(house, root, holder, narrow)
+            await his_records(made)
             yield made
     connection.close()
 
@@ -232,6 +247,7 @@ async def test_what_is_not_to_be_seen_answers_as_what_never_was(scene: Scene, op
         assert his.status_code == 404, (state, his.text)
         assert told(his) == told(never), state
         assert MARK not in his.text
+        assert "server-timing" not in his.headers
     assert "\n".join(scene.house.connection.iterdump()) == before
 
 
@@ -245,6 +261,7 @@ async def test_what_may_be_seen_does_not(scene: Scene, operation: str) -> None:
         if state != "gone":
             answers.append(await scene.narrow.request(method, about(template, f"mine-{state}"), json=sent))
     assert any(answer.status_code != 404 for answer in answers)
+    assert not any("server-timing" in answer.headers for answer in answers)
 
 
 @pytest.mark.clause("catalog.grants")
@@ -284,6 +301,42 @@ async def test_what_is_to_be_seen_is_told(scene: Scene, operation: str) -> None:
     path, sent = LISTS[operation][0]
     answer = await scene.narrow.request(operation.split()[0], path, json=sent, headers={"accept": "application/json"})
     assert "mine-" in answer.text
+
+
+ABOUT_ALL = [
+    "GET /history",
+    "GET /dead-letters",
+    "GET /senders",
+    "GET /senders/gh",
+    "GET /destinations",
+    "GET /destinations/there",
+    "GET /scopes",
+    "GET /scopes/top",
+    "GET /awakeables",
+    "GET /seals",
+    "GET /seals/entries",
+    "POST /seals",
+    "POST /seals/verify",
+    "GET /credentials",
+]
+"""What is about every record, or about none: a grant that a pattern narrows does not give it, whatever kinds it names."""
+
+
+@pytest.mark.clause("catalog.grants")
+@pytest.mark.parametrize("operation", ABOUT_ALL)
+async def test_what_is_about_all_takes_a_grant_that_is_not_narrowed(scene: Scene, operation: str) -> None:
+    method, path = operation.split()
+    sent = {} if path == "/seals/verify" else None
+    refused = await scene.narrow.request(method, path, json=sent)
+    assert (refused.status_code, refused.json()["code"]) == (403, "Forbidden")
+    if path != "/credentials":
+        assert (await scene.holder.request(method, path, json=sent)).status_code != 403
+
+
+@pytest.mark.clause("catalog.grants")
+async def test_what_a_request_cost_is_told_to_operators_of_everything_alone(scene: Scene) -> None:
+    for client, told in ((scene.root, True), (scene.holder, True), (scene.narrow, False)):
+        assert ("server-timing" in (await client.get("/records/mine-ready")).headers) == told
 
 
 @pytest.mark.clause("catalog.grants", "records.lineage")

@@ -231,3 +231,14 @@ async def test_senders_are_listed_by_name_page_by_page(store: Store) -> None:
     for name in ("", "a/b", "..", "a b"):
         with pytest.raises(IdInvalid):
             await put(store, name)
+
+
+@pytest.mark.clause("catalog.grants")
+@pytest.mark.parametrize("subject", ["root", "moorage", "moorage:clock", "moorage:"])
+async def test_no_sender_takes_the_name_of_root_or_of_the_product(store: Store, subject: str) -> None:
+    before = await dump(store)
+    with pytest.raises(RequestInvalid) as refused:
+        await put(store, subject=subject)
+    assert [error["pointer"] for error in refused.value.errors or []] == ["/subject"]
+    assert await dump(store) == before
+    assert (await put(store, subject=f"my-{subject}")).subject == f"my-{subject}"

@@ -136,6 +136,10 @@ async def test_unknown_late_and_unadmitted_callers_are_told_apart(
 async def test_a_bound_awakeable_is_unknown_to_others(root: httpx.AsyncClient) -> None:
     token = await mint(root, subject="someone")
     problem(await root.post(f"/awake/{token}", json=1), 404, "AwakeableUnknown")
+    problem(await root.get(f"/awake/{token}"), 404, "AwakeableUnknown")
+    [listed] = (await root.get("/awakeables")).json()["items"]
+    assert (await root.get(f"/awakeables/{listed['id']}")).json()["subject"] == "someone"
+    problem(await root.get(f"/awakeables/{listed['id']}x"), 404, "AwakeableUnknown")
 
 
 @pytest.mark.clause("awake.mint")

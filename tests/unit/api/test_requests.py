@@ -51,6 +51,15 @@ async def test_open_routes_take_no_credential(nobody: httpx.AsyncClient, method:
     assert (await nobody.request(method, path)).status_code == 200
 
 
+@pytest.mark.clause("kernel.ids")
+@pytest.mark.parametrize(("method", "path"), [one for one in OPERATIONS if one[0] != "GET"])
+async def test_every_write_checks_its_idempotency_key(root: httpx.AsyncClient, method: str, path: str) -> None:
+    for key in ("", "k" * 201):
+        problem(await root.request(method, filled(path), headers={"idempotency-key": key}), 400, "IdInvalid")
+    twice = [("idempotency-key", "a"), ("idempotency-key", "b")]
+    problem(await root.request(method, filled(path), headers=twice), 422, "RequestInvalid")
+
+
 async def test_a_refused_request_reads_nothing_of_its_body(nobody: httpx.AsyncClient) -> None:
     problem(await nobody.post("/records", content=b"\xff" * 100), 401, "Unauthenticated")
 
@@ -302,7 +311,12 @@ async def test_head_options_and_a_trailing_slash_work_on_every_route(root: httpx
             got = await root.get(spelled)
             assert (head.status_code, head.content) == (got.status_code, b"")
             assert head.headers["content-length"] == got.headers["content-length"]
-        elif url not in ("/records/query", "/records/batch", "/records/dry-run", "/dead-letters/requeue"):  # also ids, which GET shows
+        elif url not in (
+            "/records/query",
+            "/records/batch",
+            "/records/dry-run",
+            "/dead-letters/requeue",
+        ):  # also ids, which GET shows
             assert (head.status_code, head.headers["allow"]) == (405, ", ".join(sorted(expected)))
 
 

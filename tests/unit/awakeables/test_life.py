@@ -16,10 +16,10 @@ from moorage.awakeables.listing import list_awakeables
 from moorage.awakeables.mint import mint
 from moorage.awakeables.model import Draft, Rejection
 from moorage.awakeables.payloads import Payload
-from moorage.awakeables.resolve import reject, resolve, show
+from moorage.awakeables.resolve import reject, resolve, show, show_one
 from moorage.catalog.access import Action, Caller, Grant
 from moorage.history.query import entries
-from moorage.kernel.errors import FailureTag, MoorageError
+from moorage.kernel.errors import AwakeableUnknown, FailureTag, MoorageError
 from moorage.kernel.instants import Instant
 from moorage.kernel.pages import PageRequest
 from moorage.store.sqlite import SqliteDatabase, connect
@@ -153,11 +153,21 @@ class Life(RuleBasedStateMachine):
         for item in page.items:
             model = self.models[item.id]
             model.look(self.now)
-            shown = self.run(show(self.db(), as_caller("minter"), self.now, model.token)).awakeable
+            shown = self.run(show_one(self.db(), as_caller("minter"), self.now, item.id)).awakeable
+            self.look_by_token(model)
             assert item.state == shown.state == model.state
             recorded = model.outcome.text if isinstance(model.outcome, Payload) else None
             assert shown.payload == recorded
             assert shown.rejection == (model.outcome if isinstance(model.outcome, Rejection) else None)
+
+    def look_by_token(self, model: Any) -> None:
+        """By its token it is there for whom it is bound to, and if it is not bound for everyone."""
+        for subject in ("alice", "minter", "root"):
+            if model.subject in (None, subject):
+                assert self.run(show(self.db(), as_caller(subject), self.now, model.token)).awakeable.state == model.state
+            else:
+                with pytest.raises(AwakeableUnknown):
+                    self.run(show(self.db(), as_caller(subject), self.now, model.token))
 
     @invariant()
     def history_tells_each_end_once(self) -> None:

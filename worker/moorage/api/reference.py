@@ -47,7 +47,9 @@ _KEY = {
 _REF = "#/components/schemas/{model}"
 _ABOUT = (
     "Records that workers claim by pattern under fenced leases, and awakeables that the outside world resolves. "
-    "Instants are RFC 3339 UTC, sizes bytes, durations seconds. Errors are `application/problem+json`."
+    "Instants are RFC 3339 UTC, sizes bytes, durations seconds. Errors are `application/problem+json`. "
+    "A write that lists no `Idempotency-Key` does no more when it is sent again, and needs none; the header is checked "
+    "there and otherwise ignored."
 )
 
 

@@ -18,7 +18,7 @@ from moorage.api.reference import Document
 from moorage.api.streams import STREAM, ReceivedStream
 from moorage.catalog.access import Caller
 from moorage.idempotency import keys
-from moorage.kernel import canonical
+from moorage.kernel import canonical, ids
 from moorage.kernel.errors import (
     LengthRequired,
     PayloadTooLarge,
@@ -114,13 +114,18 @@ class ApiRequest(Request):
 
         Raises IdInvalid for a malformed key, RequestInvalid for several.
         """
+        header = self.check_key()
+        self.exchange.keyed = header is not None
+        route = f"{self.method} {self.scope[ROUTE]}"
+        content = [self.path_params, self._json if told is None else told]
+        return keys.key_for(self.caller.subject, header, route, content)
+
+    def check_key(self) -> str | None:
+        """The Idempotency-Key header, on any route. Raises IdInvalid for a malformed key, RequestInvalid for several."""
         found = self.headers.getlist("idempotency-key")
         if len(found) > 1:
             raise RequestInvalid("several Idempotency-Key headers")
-        self.exchange.keyed = bool(found)
-        route = f"{self.method} {self.scope[ROUTE]}"
-        content = [self.path_params, self._json if told is None else told]
-        return keys.key_for(self.caller.subject, found[0] if found else None, route, content)
+        return ids.check_key(found[0]) if found else None
 
     def byte_stream(self) -> ByteStream:
         """The raw body, to be read once and as it comes.

@@ -84,6 +84,8 @@ async def _prepare(request: Request, exchange: Exchange, access: Access, takes_j
         await exchange.ports.gate.pass_through(exchange.ports.database)
     if access == "credential":
         await prepared.admit()
+    if access != "open" and request.method not in ("GET", "HEAD"):
+        prepared.check_key()
     if takes_json:
         await prepared.json()
         prepared = _as_json(prepared)

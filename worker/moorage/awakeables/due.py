@@ -1,8 +1,7 @@
 """Deadlines of awakeables as due work of the Clock (clauses awake.deadline, timers.alarm)."""
 
 from moorage.awakeables import statements
-from moorage.awakeables.resolve import CLOCK
-from moorage.history.append import append_selected
+from moorage.history.append import CLOCK, append_selected
 from moorage.kernel.instants import Instant
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction

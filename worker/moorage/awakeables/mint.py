@@ -9,6 +9,7 @@ from moorage.kernel import canonical, ids
 from moorage.kernel.errors import AwakeableUnknown, Forbidden, IdempotencyConflict, RequestInvalid
 from moorage.kernel.instants import EARLIEST, LATEST, Instant, after, render
 from moorage.kernel.limits import AWAKE_TTL_SECONDS, METADATA_BYTES, TEXT_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 
@@ -99,4 +100,4 @@ def _metadata(draft: Draft) -> str:
 
 
 def _invalid(name: str, message: str) -> RequestInvalid:
-    return RequestInvalid(f"{name} {message}", errors=[{"pointer": f"/{name}", "message": message}])
+    return refused(f"/{name}", message, f"{name} {message}")

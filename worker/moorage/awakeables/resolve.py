@@ -6,22 +6,19 @@ from moorage.awakeables import statements
 from moorage.awakeables.model import Awakeable, Rejection, Shown, State, token_sha256
 from moorage.awakeables.payloads import Payload
 from moorage.catalog.access import Caller
-from moorage.history.append import append_selected
+from moorage.history.append import CLOCK, append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
     AwakeableAlreadyResolved,
     AwakeableRejected,
     AwakeableTimedOut,
     AwakeableUnknown,
-    RequestInvalid,
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import TEXT_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
-
-CLOCK = "moorage:clock"
-"""The actor of what time alone has done."""
 
 
 async def resolve(db: Database, caller: Caller, now: Instant, token: str, payload: Payload) -> Awakeable:
@@ -47,7 +44,7 @@ async def reject(db: Database, caller: Caller, now: Instant, token: str, rejecti
     """
     if len(rejection.message) > TEXT_CHARACTERS:
         problem = f"must have at most {TEXT_CHARACTERS} characters"
-        raise RequestInvalid(f"message {problem}", errors=[{"pointer": "/message", "message": problem}])
+        raise refused("/message", problem, f"message {problem}")
     failure = canonical.dumps(rejection.wire())
     row = await _end(db, caller, now, token, state="rejected", failure=failure, data={"tag": rejection.tag.value})
     if row["state"] == "rejected" and row["failure"] == failure:
@@ -56,19 +53,28 @@ async def reject(db: Database, caller: Caller, now: Instant, token: str, rejecti
 
 
 async def show(db: Database, caller: Caller, now: Instant, token: str) -> Shown:
-    """The awakeable as of `now`; nothing is resumed and nothing written.
+    """The awakeable of a token as of `now`; nothing is resumed and nothing written.
 
-    Its minter and those who may operate see it in full, other callers that it stands open to see the outline. Raises
-    AwakeableUnknown for everyone else, as for an unknown token.
+    Its minter and those who may operate on every kind see it in full, others the outline. Raises AwakeableUnknown for an
+    unknown token, and for one bound to another subject, whoever minted it and root included: by its id they see it.
     """
-    operates = caller.may_somewhere(("operate",))
     reading = Reading()
-    seen = reading.ask(
-        statements.SHOW, token_sha256=token_sha256(token), caller=caller.subject, operates=int(operates), now=now
-    )
+    seen = reading.ask(statements.SHOW, token_sha256=token_sha256(token), caller=caller.subject, now=now)
     await db.read(reading)
     awakeable = Awakeable.of(seen.one(AwakeableUnknown()))
-    return Shown(awakeable, full=operates or awakeable.created_by == caller.subject)
+    return Shown(awakeable, full=caller.may("operate") or awakeable.created_by == caller.subject)
+
+
+async def show_one(db: Database, caller: Caller, now: Instant, awakeable: str) -> Shown:
+    """The awakeable of an id as of `now`, in full and without its token.
+
+    Raises AwakeableUnknown unless the caller minted it or may operate on every kind.
+    """
+    reading = Reading()
+    operates = int(caller.may("operate"))
+    seen = reading.ask(statements.SHOW_ONE, id=awakeable, caller=caller.subject, operates=operates, now=now)
+    await db.read(reading)
+    return Shown(Awakeable.of(seen.one(AwakeableUnknown())), full=True)
 
 
 async def _end(

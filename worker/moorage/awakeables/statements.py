@@ -1,11 +1,13 @@
 """The SQL of awakeables. A pending one ends once, and is never pending again."""
 
+from moorage.history.append import CLOCK
+
 # What is read of an awakeable: past its deadline a pending one reads as timed out, though nobody wrote it down yet.
-_SEEN = """
+_SEEN = f"""
 SELECT id, CASE WHEN state = 'pending' AND deadline <= :now THEN 'timed_out' ELSE state END AS state,
     subject, label, metadata, created_at, created_by, deadline, failure,
     CASE WHEN state = 'pending' AND deadline <= :now THEN deadline ELSE ended_at END AS ended_at,
-    CASE WHEN state = 'pending' AND deadline <= :now THEN 'moorage:clock' ELSE ended_by END AS ended_by
+    CASE WHEN state = 'pending' AND deadline <= :now THEN '{CLOCK}' ELSE ended_by END AS ended_by
 """
 
 # Mints one, pending whatever its deadline.
@@ -18,8 +20,8 @@ VALUES (:id, :token_sha256, 'pending', :subject, :label, :metadata, :created_at,
 MINTED = f"{_SEEN}, payload, token_sha256 FROM awakeables WHERE id = :id"
 
 # Writes down that the deadline has passed, for whoever may see it. At its deadline an awakeable has passed it.
-TIME_OUT = """
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = 'moorage:clock'
+TIME_OUT = f"""
+UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '{CLOCK}'
 WHERE token_sha256 = :token_sha256 AND state = 'pending' AND deadline <= :now
 AND (subject IS NULL OR subject = :caller)
 """
@@ -44,10 +46,14 @@ ANSWER = f"""
 WHERE token_sha256 = :token_sha256 AND (subject IS NULL OR subject = :caller)
 """
 
-# Reads one by its token, for its subject, its minter and those who operate.
+# Reads one by its token. A bound one is there for its subject only.
 SHOW = f"""
-{_SEEN}, payload FROM awakeables
-WHERE token_sha256 = :token_sha256 AND (subject IS NULL OR subject = :caller OR created_by = :caller OR :operates = 1)
+{_SEEN}, payload FROM awakeables WHERE token_sha256 = :token_sha256 AND (subject IS NULL OR subject = :caller)
+"""
+
+# Reads one by its id, for its minter and those who operate.
+SHOW_ONE = f"""
+{_SEEN}, payload FROM awakeables WHERE id = :id AND (created_by = :caller OR CAST(:operates AS INTEGER) = 1)
 """
 
 # A page in the order of minting, without payloads. The order is that of ids, which never change.
@@ -71,8 +77,8 @@ ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)
 """
 
 # Times one out by its id: nothing happens to one that has ended or whose deadline lies ahead.
-TIME_OUT_DUE = """
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = 'moorage:clock'
+TIME_OUT_DUE = f"""
+UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '{CLOCK}'
 WHERE id = :id AND state = 'pending' AND deadline <= :now
 """
 

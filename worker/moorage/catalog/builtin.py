@@ -5,7 +5,8 @@ from typing import Final
 
 from moorage.catalog.model import KindDeclaration
 from moorage.catalog.paths import PathType
-from moorage.kernel.errors import KindConflict, RequestInvalid
+from moorage.kernel.errors import KindConflict
+from moorage.kernel.refusals import refused
 
 ARTIFACT: Final = "artifact"
 
@@ -34,4 +35,4 @@ def check_publisher(names: set[str]) -> None:
     found = sorted(names & BUILT_IN.keys())
     if found:
         message = f"records of the kind {found[0]!r} are made by POST /{found[0]}s"
-        raise RequestInvalid(message, errors=[{"pointer": "/kind", "message": message}])
+        raise refused("/kind", message, message)

@@ -4,7 +4,6 @@ The root credential comes from a secret binding and has no row. A credential's a
 its holder is then an admin of those kinds, and gives no more than that away.
 """
 
-import hashlib
 import hmac
 import json
 import re
@@ -16,7 +15,7 @@ from typing import Any, Final
 from moorage.catalog import public, statements
 from moorage.catalog.access import Caller, Grant, Rate
 from moorage.catalog.kinds import Kinds
-from moorage.catalog.model import CredentialDeclaration, GrantDeclaration, refused
+from moorage.catalog.model import ROOT_SUBJECT, CredentialDeclaration, GrantDeclaration, check_subject
 from moorage.catalog.paths import DeclaredPath, shown
 from moorage.history.append import Event, append
 from moorage.idempotency.keys import AlreadyDone, Derivation, Key, derive_secret, recall, remember
@@ -33,11 +32,11 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant, parse, render
 from moorage.kernel.limits import CREDENTIAL_CACHE_SECONDS, METADATA_BYTES
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
 TOKEN_PREFIX: Final = "moor"  # noqa: S105 - how tokens begin, no token
-ROOT_SUBJECT: Final = "root"
 
 CheckPattern = Callable[[Mapping[str, Any], Mapping[str, DeclaredPath]], object]
 """Raises PatternInvalid unless the pattern may be asked of a kind with these paths."""
@@ -98,7 +97,7 @@ class Credentials:
     """
 
     def __init__(self, root_token: str | None, check_pattern: CheckPattern | None = None) -> None:
-        self._root = _sha256(root_token) if root_token else None
+        self._root = canonical.digest(root_token) if root_token else None
         self._check_pattern = check_pattern
         self._admitted: dict[str, _Admitted] = {}
 
@@ -112,7 +111,7 @@ class Credentials:
         if match is None:
             raise Unauthenticated
         token = match.group(1)
-        digest = _sha256(token)
+        digest = canonical.digest(token)
         if self._root is not None and hmac.compare_digest(digest, self._root):
             return Caller(ROOT_SUBJECT, bearer=token.encode())
         found = self._admitted.get(digest)
@@ -176,7 +175,7 @@ class Credentials:
         tx = Transaction(now)
         caller.guard(tx)
         remember(tx, key, {"credential": credential.id, "salt": derivation.salt})
-        tx.run(statements.CREATE_CREDENTIAL, token_sha256=_sha256(token), **_columns(credential))
+        tx.run(statements.CREATE_CREDENTIAL, token_sha256=canonical.digest(token), **_columns(credential))
         if credential.public:
             public.admit_origins(tx, credential.id, credential.origins)
         append(tx, caller.subject, _event(credential, "credential.created"))
@@ -193,7 +192,7 @@ class Credentials:
         token = derive_secret(Derivation(caller.bearer, made["salt"]), key, TOKEN_PREFIX)
         reading = Reading()
         row = reading.ask(statements.CREDENTIAL, id=made["credential"], creator=None)
-        same = reading.ask(statements.CREDENTIAL_HAS_TOKEN, id=made["credential"], token_sha256=_sha256(token))
+        same = reading.ask(statements.CREDENTIAL_HAS_TOKEN, id=made["credential"], token_sha256=canonical.digest(token))
         await db.read(reading)
         if not same.rows:
             raise IdempotencyConflict("the key was used with another bearer token; only that one gets the secret again")
@@ -246,10 +245,6 @@ class Credentials:
             with suppress(AlreadyDone):  # somebody revoked it at the same moment, which is what was asked for
                 await db.commit(tx)
         self.forget(credential)
-
-
-def _sha256(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def grants_of(text: str) -> tuple[Grant, ...]:
@@ -320,8 +315,7 @@ def _demand_authority(caller: Caller, subject: str, grants: tuple[Grant, ...]) -
 
     An admin of some kinds names its own subject, or one that begins with it and a colon.
     """
-    if subject == ROOT_SUBJECT:
-        raise refused("/subject", "is the root credential's own")
+    check_subject(subject)
     if caller.may("admin"):
         return
     held = [grant for grant in caller.grants if "admin" in grant.actions]

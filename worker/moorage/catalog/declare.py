@@ -13,7 +13,7 @@ from moorage.catalog import paths, schemas, statements
 from moorage.catalog.access import Caller
 from moorage.catalog.builtin import check_declaration
 from moorage.catalog.kinds import Kind, KindChanged, Kinds
-from moorage.catalog.model import ClaimDeclaration, KindDeclaration, refused
+from moorage.catalog.model import ClaimDeclaration, KindDeclaration
 from moorage.catalog.paths import DeclaredPath, Encoded, PathType
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
@@ -21,6 +21,7 @@ from moorage.kernel.errors import BodyInvalid, KindConflict
 from moorage.kernel.ids import check_kind
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import KIND_BACKFILL, KIND_BACKFILL_BYTES
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -9,13 +9,14 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.catalog import statements
 from moorage.catalog.access import Caller
-from moorage.catalog.model import METHODS, DestinationDeclaration, Method, refused, secret_name
+from moorage.catalog.model import METHODS, DestinationDeclaration, Method, secret_name
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
 from moorage.kernel.errors import DestinationUnknown, RequestInvalid
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.catalog.access import Action
 from moorage.catalog.paths import PathType
-from moorage.kernel.errors import RequestInvalid
 from moorage.kernel.limits import (
     ATTEMPTS,
     DEDUP_WINDOW_SECONDS,
@@ -31,6 +30,10 @@ from moorage.kernel.limits import (
     TTL_SECONDS,
     URL_CHARACTERS,
 )
+from moorage.kernel.refusals import refused
+
+ROOT_SUBJECT: Final = "root"
+"""The subject of the root credential."""
 
 Scheme = Literal["standard", "github", "stripe", "bearer"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -150,9 +153,10 @@ class ScopeDeclaration(Declared):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-def refused(pointer: str, message: str) -> RequestInvalid:
-    """The error for one field of a request. `message` must not repeat what may be a secret."""
-    return RequestInvalid(f"{pointer} {message}", errors=[{"pointer": pointer, "message": message}])
+def check_subject(subject: str) -> None:
+    """Raise RequestInvalid for a subject that nobody may be given: root, and those of the product itself."""
+    if subject in (ROOT_SUBJECT, "moorage") or subject.startswith("moorage:"):
+        raise refused("/subject", "is reserved: it may be neither root nor moorage, nor begin with moorage:")
 
 
 def secret_name(reference: str, pointer: str) -> str | None:

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from moorage.catalog import statements
 from moorage.catalog.access import Grant, Rate
-from moorage.catalog.model import CredentialDeclaration, refused
+from moorage.catalog.model import CredentialDeclaration
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 

@@ -18,9 +18,9 @@ from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
-from moorage.catalog.model import refused
 from moorage.kernel import canonical
 from moorage.kernel.limits import CONFIG_BYTES, SCHEMA_DEPTH, SCHEMA_STEPS
+from moorage.kernel.refusals import refused
 
 Problems = list[dict[str, str]]
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.catalog import statements
 from moorage.catalog.access import Caller
-from moorage.catalog.model import ScopeDeclaration, refused, secret_name
+from moorage.catalog.model import ScopeDeclaration, secret_name
 from moorage.catalog.paths import pointer
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
@@ -15,6 +15,7 @@ from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import CONFIG_BYTES
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -3,14 +3,13 @@
 Secrets are written here and read by verification alone; no answer, error or history entry holds one.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.catalog import signatures, statements
 from moorage.catalog.access import Caller
-from moorage.catalog.model import Scheme, SenderDeclaration, refused, secret_name
+from moorage.catalog.model import Scheme, SenderDeclaration, check_subject, secret_name
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
 from moorage.kernel.errors import SenderUnknown
@@ -18,6 +17,7 @@ from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import EARLIEST, Instant, render
 from moorage.kernel.limits import TEXT_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
@@ -88,11 +88,12 @@ async def put(
 ) -> Sender:
     """Declare a sender, or declare it anew: its secrets are replaced by those given.
 
-    Raises Forbidden, IdInvalid, and RequestInvalid for a secret that the scheme cannot use or that the deployment has
-    not got.
+    Raises Forbidden, IdInvalid, and RequestInvalid for a reserved subject, and for a secret that the scheme cannot use or
+    that the deployment has not got.
     """
     caller.demand("admin")
     check_client_id(name, "a sender's name")
+    check_subject(declaration.subject)
     kept = [
         _kept(declaration.scheme, secret, f"/secrets/{number}", bindings)
         for number, secret in enumerate(declaration.secrets)
@@ -172,7 +173,7 @@ def _usable(sender: Sender, rows: Sequence[Row], bindings: Bindings) -> list[str
         name = secret_name(row["secret"], "/secrets")
         secret = row["secret"] if name is None else bindings(name)
         if secret:
-            found.append(_hash(secret) if name is not None and sender.scheme == "bearer" else secret)
+            found.append(canonical.digest(secret) if name is not None and sender.scheme == "bearer" else secret)
     return found
 
 
@@ -188,8 +189,4 @@ def _kept(scheme: Scheme, secret: str, pointer: str, bindings: Bindings) -> str:
         raise refused(pointer, "must be a token of 1 to 512 characters without spaces")
     if scheme == "standard" and signatures.standard_key(value) is None:
         raise refused(pointer, "must be base64, with or without whsec_ before it")
-    return _hash(value) if scheme == "bearer" and name is None else secret
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    return canonical.digest(value) if scheme == "bearer" and name is None else secret

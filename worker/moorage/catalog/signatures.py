@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moorage.catalog.model import Scheme
+from moorage.kernel import canonical
 from moorage.kernel.errors import Unauthenticated
 from moorage.kernel.instants import Instant
 
@@ -110,7 +111,7 @@ def _bearer(check: _Check, secrets: Sequence[str]) -> bool:
     shown = token.strip()
     if scheme.lower() != "bearer" or not is_token(shown):
         return False
-    return _one_of([hashlib.sha256(shown.encode()).hexdigest()], secrets)
+    return _one_of([canonical.digest(shown)], secrets)
 
 
 _SCHEMES: Mapping[Scheme, Callable[[_Check, Sequence[str]], bool]] = {

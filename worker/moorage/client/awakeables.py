@@ -42,6 +42,10 @@ class Awakeables:
         """How the promise stands."""
         return Awakeable.model_validate(await self._wire.call("GET", f"/awake/{segment(token)}", shown=_SHOWN))
 
+    async def show_by_id(self, awakeable: str) -> Awakeable:
+        """How a promise of the caller's own stands, also one that another subject is to keep."""
+        return Awakeable.model_validate(await self._wire.call("GET", f"/awakeables/{segment(awakeable)}"))
+
     async def resolve(self, token: str, payload: Any) -> Any:
         """Keep the promise with any JSON; answers what is recorded. The same payload again answers the same."""
         return await self._wire.call("POST", f"/awake/{segment(token)}", payload, repeatable=True, shown=_SHOWN)

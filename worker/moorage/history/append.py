@@ -6,12 +6,15 @@ Every entry is also noted in the transaction's `told`, by which those who wait f
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from moorage.history import statements
 from moorage.kernel import canonical
 from moorage.store.chunks import json_arrays
 from moorage.store.transaction import Answer, Scalar, Told, Transaction
+
+CLOCK: Final = "moorage:clock"
+"""The actor of what time alone has done; no subject can be called so."""
 
 _WITH_KINDS = "RETURNING kind"
 """Only the database knows of which kind the rows of a selection are."""

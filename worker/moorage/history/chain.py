@@ -3,10 +3,10 @@
 Nothing here reads or writes; equal rows give equal links for ever.
 """
 
-import hashlib
 import json
 from typing import Any, Final
 
+from moorage.kernel import canonical
 from moorage.kernel.instants import EARLIEST, LATEST, Instant, render
 from moorage.store.transaction import Row
 
@@ -16,11 +16,7 @@ FORMAT: Final = "moorage-history-1"
 LINK_CHARACTERS: Final = 64
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-GENESIS: Final = _sha256(f"{FORMAT}\n")
+GENESIS: Final = canonical.digest(f"{FORMAT}\n")
 """The link before the first entry."""
 
 
@@ -46,12 +42,12 @@ def text(row: Row) -> str:
 
 def link(previous: str, entry: str) -> str:
     """The link of an entry: SHA-256 over two lines, the link before it and the entry's text."""
-    return _sha256(f"{previous}\n{entry}\n")
+    return canonical.digest(f"{previous}\n{entry}\n")
 
 
 def seal(position: int, sealed_at: int, last: str) -> str:
     """What binds a row of `seals` to its instant: SHA-256 over three lines."""
-    return _sha256(f"{position}\n{sealed_at}\n{last}\n")
+    return canonical.digest(f"{position}\n{sealed_at}\n{last}\n")
 
 
 def _string(value: str | None) -> str:

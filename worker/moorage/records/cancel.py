@@ -6,9 +6,9 @@ from moorage.history.append import append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical
-from moorage.kernel.errors import FailureTag, Forbidden, RecordEnded, RecordUnknown, RequestInvalid
+from moorage.kernel.errors import FailureTag, Forbidden, RecordEnded, RecordUnknown
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import TEXT_CHARACTERS
+from moorage.kernel.refusals import check_reason
 from moorage.records import query
 from moorage.records import retention_statements as statements
 from moorage.records.claim import recalled
@@ -29,9 +29,7 @@ async def cancel(
     The same again under the same key answers the record as it is now. Raises RecordUnknown, RecordRemoved, Forbidden,
     RecordEnded, RequestInvalid for the reason, IdempotencyConflict.
     """
-    if not 1 <= len(reason) <= TEXT_CHARACTERS:
-        message = f"a reason has 1 to {TEXT_CHARACTERS} characters"
-        raise RequestInvalid(message, errors=[{"pointer": "/reason", "message": message}])
+    check_reason(reason)
     await _demand(db, kinds, caller, now, record)
     tx = Transaction(now)
     caller.guard(tx)

@@ -14,6 +14,7 @@ from moorage.kernel import canonical, ids
 from moorage.kernel.errors import KindConflict, LeaseExpired, LeaseFenced, RecordUnknown, RequestInvalid, SessionUnknown
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
+from moorage.kernel.refusals import refused
 from moorage.records import admission, query, statements
 from moorage.records.bounds import BoundClaim, bind_claim
 from moorage.records.holds import hold
@@ -221,7 +222,7 @@ def checked_seconds(seconds: float) -> float:
     """A lease's length, unchanged. Raises RequestInvalid unless it lies between 1 ms and LEASE_SECONDS."""
     if not 0.001 <= seconds <= LEASE_SECONDS:
         message = f"a lease lasts 0.001 to {LEASE_SECONDS} seconds"
-        raise RequestInvalid(message, errors=[{"pointer": "/lease_seconds", "message": message}])
+        raise refused("/lease_seconds", message, message)
     return seconds
 
 

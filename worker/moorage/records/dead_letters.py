@@ -11,8 +11,9 @@ from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel.errors import RecordNotDead, RecordUnknown, RequestInvalid
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import REQUEUE_BATCH, TEXT_CHARACTERS
+from moorage.kernel.limits import REQUEUE_BATCH
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import check_reason
 from moorage.records import query, statements
 from moorage.records.claim import done_before
 from moorage.records.holds import hold, hold_chosen
@@ -126,9 +127,7 @@ async def _requeued_before(db: Database, kinds: Kinds, caller: Caller, now: Inst
 async def _requeue(
     db: Database, tx: Transaction, caller: Caller, reason: str, chosen: str, parameters: Mapping[str, Any]
 ) -> list[Record]:
-    if not 1 <= len(reason) <= TEXT_CHARACTERS:
-        message = f"a reason has 1 to {TEXT_CHARACTERS} characters"
-        raise RequestInvalid(message, errors=[{"pointer": "/reason", "message": message}])
+    check_reason(reason)
     selection = statements.REQUEUED.replace("{chosen}", chosen)
     append_selected(tx, caller.subject, "record.requeued", selection, many=True, reason=reason, **parameters)
     requeued = tx.run(statements.REQUEUE.replace("{chosen}", chosen), **parameters)

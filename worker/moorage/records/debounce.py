@@ -16,6 +16,7 @@ from moorage.kernel import canonical, ids
 from moorage.kernel.errors import KindConflict, RequestInvalid
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import DEBOUNCE_SECONDS
+from moorage.kernel.refusals import refused
 from moorage.records import bound_statements, bounds, publish
 from moorage.records.holds import hold
 from moorage.records.model import Debounce, Draft, Record
@@ -104,5 +105,5 @@ def _checked(draft: Draft) -> Debounce:
     ids.check_client_id(wish.key, "a debounce key")
     if not 0.001 <= wish.seconds <= wish.max_seconds <= DEBOUNCE_SECONDS:
         message = f"0.001 <= seconds <= max_seconds <= {DEBOUNCE_SECONDS} must hold"
-        raise RequestInvalid(message, errors=[{"pointer": "/debounce", "message": message}])
+        raise refused("/debounce", message, message)
     return wish

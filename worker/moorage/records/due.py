@@ -1,7 +1,7 @@
 """What the clock does for records: leases that run out, records whose not_before comes, and records that nobody claimed
 within their kind's time to live (clause records.recover)."""
 
-from moorage.history.append import append_selected
+from moorage.history.append import CLOCK, append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
@@ -9,9 +9,6 @@ from moorage.records import bound_statements, statements
 from moorage.records.fail import plan_expiry
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
-
-CLOCK = "moorage:clock"
-"""The actor of what the clock does."""
 
 _STALE = canonical.dumps(
     {

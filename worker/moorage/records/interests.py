@@ -15,10 +15,11 @@ from moorage.catalog.credentials import grants_of
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.history.append import append_selected
 from moorage.kernel import canonical, ids
-from moorage.kernel.errors import InterestUnknown, PatternInvalid, RequestInvalid
+from moorage.kernel.errors import InterestUnknown, PatternInvalid
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import DRY_RUN_INTERESTS, INTEREST_TTL_SECONDS
 from moorage.kernel.pages import Page, PageRequest
+from moorage.kernel.refusals import refused
 from moorage.records import interest_statements as statements
 from moorage.records import publish
 from moorage.records.model import Draft
@@ -70,7 +71,7 @@ async def declare(
     ids.check_client_id(worker, "a worker's name")
     if not 1 <= ttl_seconds <= INTEREST_TTL_SECONDS:
         message = f"an interest lasts 1 to {INTEREST_TTL_SECONDS} seconds"
-        raise RequestInvalid(message, errors=[{"pointer": "/ttl_seconds", "message": message}])
+        raise refused("/ttl_seconds", message, message)
     await matching(db, kinds, caller, now, kind_name, "claim", match, guarded=True)
     text = canonical.dumps(dict(match))
     tx = Transaction(now)

@@ -35,6 +35,7 @@ from moorage.kernel.limits import (
     RECORD_PARENTS,
     RECORD_PRIORITY,
 )
+from moorage.kernel.refusals import refused
 from moorage.records import bounds, query, statements
 from moorage.records.model import Draft, Record
 from moorage.records.patterns import evaluate
@@ -290,7 +291,7 @@ def _check_wishes(draft: Draft, now: Instant, pointer: str) -> None:
         raise RequestInvalid(f"a priority lies between -{RECORD_PRIORITY} and {RECORD_PRIORITY}")
     if draft.not_before is not None and draft.not_before > after(now, NOT_BEFORE_SECONDS):
         message = f"not_before lies at most {NOT_BEFORE_SECONDS} seconds ahead"
-        raise RequestInvalid(message, errors=[{"pointer": f"{pointer}/not_before", "message": message}])
+        raise refused(f"{pointer}/not_before", message, message)
 
 
 async def _require_parents(

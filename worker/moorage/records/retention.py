@@ -20,13 +20,12 @@ from moorage.blobs import references
 from moorage.catalog.access import Caller
 from moorage.catalog.builtin import ARTIFACT
 from moorage.catalog.kinds import Kind, Kinds
-from moorage.history.append import append_selected
+from moorage.history.append import CLOCK, append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import Forbidden, KindConflict
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import RETENTION_COUNT
 from moorage.records import retention_statements as statements
-from moorage.records.due import CLOCK
 from moorage.records.model import Record, State
 from moorage.records.visibility import visible_kind
 from moorage.store.ports import Database

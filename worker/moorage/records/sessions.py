@@ -24,6 +24,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import SESSION_CONSUMERS, SESSION_SECONDS
+from moorage.kernel.refusals import refused
 from moorage.records import session_statements as statements
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Scalar, Transaction
@@ -199,5 +200,5 @@ def _require_live(tx: Transaction, caller: Caller, session: str) -> None:
 def _end(now: Instant, seconds: float) -> Instant:
     if not 1 <= seconds <= SESSION_SECONDS:
         message = f"a session lasts 1 to {SESSION_SECONDS} seconds"
-        raise RequestInvalid(message, errors=[{"pointer": "/ttl_seconds", "message": message}])
+        raise refused("/ttl_seconds", message, message)
     return after(now, seconds)

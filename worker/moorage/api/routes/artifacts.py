@@ -29,11 +29,11 @@ from moorage.kernel.errors import (
     RecordExists,
     RecordRemoved,
     RecordUnknown,
-    RequestInvalid,
     StorageCapabilityMissing,
     UploadTimedOut,
 )
 from moorage.kernel.limits import ARTIFACT_ATTACH_SECONDS, ID_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.records.artifacts import content, shred
 from moorage.records.artifacts.model import ANY_BYTES, Artifact, Upload, check_media_type
 from moorage.records.artifacts.upload import Uploading
@@ -218,7 +218,7 @@ def _declared(request: ApiRequest) -> str | None:
         digest = b""
     if len(digest) != 32:
         message = "is not one sha-256=:<base64 of 32 bytes>:"
-        raise RequestInvalid(f"Content-Digest {message}", errors=[{"pointer": "/header/content-digest", "message": message}])
+        raise refused("/header/content-digest", message, f"Content-Digest {message}")
     return digest.hex()
 
 

@@ -46,6 +46,7 @@ from moorage.kernel.limits import AWAKE_TTL_SECONDS, ID_CHARACTERS, TEXT_CHARACT
 api = router("awakeables")
 
 Token = Annotated[str, Path(description="The token, as it was given at minting.")]
+AwakeableId = Annotated[str, Path(max_length=int(ID_CHARACTERS), description="The id, as it was given at minting.")]
 _Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
 _ENDED = (AwakeableUnknown, AwakeableAlreadyResolved, AwakeableRejected, AwakeableTimedOut)
 _ANY_BODY: dict[str, Any] = {
@@ -143,6 +144,13 @@ async def list_awakeables(
     return page(found, lambda one: one.wire())
 
 
+@api.get("/awakeables/{awakeable}", response_model=AwakeableShown, responses=fails(AwakeableUnknown))
+async def show_by_id(request: ApiRequest, awakeable: AwakeableId) -> Response:
+    """One awakeable with its payload, for whoever minted it and for operators, also when it is bound to another subject."""
+    shown = await resolve.show_one(request.db, request.caller, request.now, awakeable)
+    return Answer(shown.wire())
+
+
 @api.post(
     "/awake/{token}",
     response_model=Any,
@@ -173,7 +181,7 @@ async def resolve_awakeable(
 
 @api.get("/awake/{token}", response_model=AwakeableShown, responses=fails(AwakeableUnknown))
 async def show_awakeable(request: ApiRequest, token: Token) -> Response:
-    """How the promise stands. Resumes nothing."""
+    """How the promise stands. Resumes nothing. One bound to a subject is unknown to every other."""
     shown = await resolve.show(request.db, request.caller, request.now, token)
     return Answer(shown.wire())
 

@@ -45,6 +45,7 @@ from moorage.kernel.limits import (
     TEXT_CHARACTERS,
     WAIT_SECONDS,
 )
+from moorage.kernel.refusals import refused
 from moorage.records import batches, claim, fail, settle
 from moorage.records.batches import Ending, Renewal
 from moorage.records.claim import Claims
@@ -221,7 +222,7 @@ async def _ref(request: ApiRequest, record: str, sent: UnderEpoch) -> ClaimRef:
     written = pydantic_core.from_json(await request.body())["epoch"]
     if type(written) is not int:
         message = "must be the integer that came with the claim"
-        raise RequestInvalid(f"/epoch: {message}", errors=[{"pointer": "/epoch", "message": message}])
+        raise refused("/epoch", message, f"/epoch: {message}")
     return ClaimRef(record, sent.epoch)
 
 
@@ -232,7 +233,7 @@ async def _check_epochs(request: ApiRequest) -> None:
         if type(epoch) is not int:
             message = "must be the integer that came with the claim"
             pointer = f"/items/{place}/epoch"
-            raise RequestInvalid(f"{pointer}: {message}", errors=[{"pointer": pointer, "message": message}])
+            raise refused(pointer, message, f"{pointer}: {message}")
 
 
 @api.post(

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from moorage.kernel.errors import RequestInvalid
 from moorage.kernel.limits import MEDIA_TYPE_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.records.model import Record
 
 ANY_BYTES: Final = "application/octet-stream"
@@ -53,5 +53,5 @@ def check_media_type(text: str) -> str:
     """A media type, unchanged. Raises RequestInvalid for what could not stand in a header again."""
     if len(text) > MEDIA_TYPE_CHARACTERS or _MEDIA_TYPE.fullmatch(text) is None:
         message = f"a media type is type/subtype with parameters, at most {MEDIA_TYPE_CHARACTERS} characters"
-        raise RequestInvalid(message, errors=[{"pointer": "/header/content-type", "message": message}])
+        raise refused("/header/content-type", message, message)
     return text

@@ -9,13 +9,12 @@ from contextlib import suppress
 from moorage.blobs import deletion, references
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
-from moorage.history.append import append_selected
-from moorage.kernel.errors import DeploymentError, Forbidden, RecordUnknown, RequestInvalid
+from moorage.history.append import CLOCK, append_selected
+from moorage.kernel.errors import DeploymentError, Forbidden, RecordUnknown
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import TEXT_CHARACTERS
+from moorage.kernel.refusals import check_reason
 from moorage.records.artifacts import content, statements
 from moorage.records.artifacts.model import Artifact
-from moorage.records.due import CLOCK
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Transaction
 
@@ -28,9 +27,7 @@ async def shred(
     Bytes that another artifact refers to stay until that is shredded too. Raises RecordUnknown, Forbidden without a
     grant to operate on it.
     """
-    if not 1 <= len(reason) <= TEXT_CHARACTERS:
-        message = f"a reason has 1 to {TEXT_CHARACTERS} characters"
-        raise RequestInvalid(message, errors=[{"pointer": "/reason", "message": message}])
+    check_reason(reason)
     artifact = await _operable(db, kinds, caller, now, record)
     tx = Transaction(now)
     caller.guard(tx)
