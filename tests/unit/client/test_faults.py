@@ -54,6 +54,12 @@ SAFE: dict[str, tuple[str, str, Any, Callable[[Moorage], Awaitable[Any]]]] = {
         lambda m: m.claims.fail(Held("rec_1", 1), FailureTag.TRANSIENT, "m"),
     ),
     "requeue": ("POST", "/dead-letters/rec_1/requeue", RECORD, lambda m: m.dead_letters.requeue("rec_1", "r")),
+    "requeue by pattern": (
+        "POST",
+        "/dead-letters/requeue",
+        {"records": []},
+        lambda m: m.dead_letters.requeue_matching("doc", "r"),
+    ),
     "revoke": ("DELETE", "/credentials/c", None, lambda m: m.credentials.revoke("c")),
     "keyed claim": ("POST", "/claims", {"claims": []}, lambda m: m.claims.claim("doc", "w", key="k")),
     "numbered claim": (
@@ -65,7 +71,6 @@ SAFE: dict[str, tuple[str, str, Any, Callable[[Moorage], Awaitable[Any]]]] = {
 }
 UNSAFE: dict[str, tuple[str, Callable[[Moorage], Awaitable[Any]]]] = {
     "claim": ("/claims", lambda m: m.claims.claim("doc", "w")),
-    "requeue by pattern": ("/dead-letters/requeue", lambda m: m.dead_letters.requeue_matching("doc", "r")),
 }
 
 
@@ -100,7 +105,7 @@ async def test_what_was_certainly_not_carried_out_is_always_sent_again(
     api: respx.MockRouter, remote: Moorage, impatient: Impatient, name: str
 ) -> None:
     path, ask = UNSAFE[name]
-    answer = httpx.Response(200, json={"claims": [], "records": []})
+    answer = httpx.Response(200, json={"claims": []})
     limited = httpx.Response(429, json={"code": "RateLimited", "tag": "RateLimited"}, headers={"retry-after": "7"})
     api.post(path).mock(side_effect=[httpx.ConnectError("refused"), limited, answer])
     await ask(remote)

@@ -39,12 +39,9 @@ class DeadLetters:
     async def requeue_matching(
         self, kind: str, reason: str, match: Mapping[str, Any] | None = None, *, limit: int | None = None
     ) -> list[Record]:
-        """Make dead letters that match ready again, the oldest first, at most `limit` (REQUEUE_BATCH) of them.
-
-        It is not sent again after a lost answer, for it would requeue more than was asked.
-        """
+        """Make dead letters that match ready again, the oldest first, at most `limit` (REQUEUE_BATCH) of them."""
         sent: dict[str, Any] = {"kind": kind, "match": dict(match or {}), "reason": reason}
         if limit is not None:
             sent["limit"] = limit
-        answer = await self._wire.call("POST", "/dead-letters/requeue", sent)
+        answer = await self._wire.call("POST", "/dead-letters/requeue", sent, key=fresh_key())
         return [Record.model_validate(one) for one in answer["records"]]
