@@ -45,6 +45,11 @@ async def held(desk: Desk) -> ClaimRef:
     return ref(await desk.claim_one(seconds=5))
 
 
+async def several(desk: Desk) -> None:
+    await desk.declare()
+    await desk.publish_all([Draft(KIND, {"size": number}) for number in range(3)])
+
+
 async def expired(desk: Desk) -> ClaimRef:
     claim = await held(desk)
     desk.pass_time(5)
@@ -83,12 +88,16 @@ RESULTS = [Draft(KIND, {"size": 1}), Draft(KIND, {"size": 2}, not_before=None, p
 OPERATIONS = [
     Retried("publish a batch by key", nothing, lambda desk, _: desk.publish_all(DRAFTS, desk.key("k", "batch"))),
     Retried("settle with results", held, lambda desk, claim: desk.settle(claim, *RESULTS)),
+    Retried("settle by key", held, lambda desk, claim: desk.settle(claim, *RESULTS, key=desk.key("k", "settle"))),
+    Retried("renew by key", held, lambda desk, claim: desk.renew(claim, 100, desk.key("k", "renew"))),
+    Retried("claim by key", several, lambda desk, _: desk.claim(limit=2, key=desk.key("k", "claim"))),
     Retried("release by key", held, lambda desk, claim: desk.release(claim, desk.key("k", "release"))),
     Retried("fail by key", held, lambda desk, claim: desk.fail(claim, key=desk.key("k", "fail"))),
     Retried("dead-letter by key", held, lambda desk, claim: desk.fail(claim, dead=True, key=desk.key("k", "dead"))),
     Retried("cancel by key", held, lambda desk, claim: desk.cancel(claim.record, key=desk.key("k", "cancel"))),
     Retried("requeue by key", dead, lambda desk, ids: desk.requeue(ids[0], key=desk.key("k", "requeue"))),
     Retried("requeue by pattern", dead, lambda desk, _: desk.requeue_matching({"size": {"$lt": 2}})),
+    Retried("requeue by pattern and key", dead, lambda desk, _: desk.requeue_matching({}, 2, key=desk.key("k", "all"))),
     Retried("expire", expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, claim.record)),
     Retried("expire the last", last_expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, claim.record)),
     Retried("become due", waiting, lambda desk, record: RecordDelays().fire(desk.db(), desk.now, record)),
