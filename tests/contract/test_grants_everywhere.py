@@ -326,7 +326,7 @@ ABOUT_ALL = [
 @pytest.mark.parametrize("operation", ABOUT_ALL)
 async def test_what_is_about_all_takes_a_grant_that_is_not_narrowed(scene: Scene, operation: str) -> None:
     method, path = operation.split()
-    sent = {} if path == "/seals/verify" else None
+    sent: dict[str, Any] | None = {} if path == "/seals/verify" else None
     refused = await scene.narrow.request(method, path, json=sent)
     assert (refused.status_code, refused.json()["code"]) == (403, "Forbidden")
     if path != "/credentials":
