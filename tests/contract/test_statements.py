@@ -37,7 +37,6 @@ _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and thos
 SCANS = {
     "awakeables.statements.EARLIEST_DEADLINE": _FIRST_DUE,
     "blobs.statements.EARLIEST_DELETION": _FIRST_DUE,
-    "blobs.statements.EARLIEST_ABANDONED": _FIRST_DUE,
     "records.artifacts.statements.EARLIEST_DEADLINE": _FIRST_DUE,
     "records.interest_statements.EARLIEST_EXPIRED": _FIRST_DUE,
     "records.interest_statements.EXPIRED": _FIRST_DUE,
