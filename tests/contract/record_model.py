@@ -270,6 +270,11 @@ class Play:
 
     async def agrees(self) -> None:
         """Every row is what the model says, and what history tells."""
+        await self.rows_agree()
+        await self.desk.history_agrees()
+
+    async def rows_agree(self) -> None:
+        """Every row is what the model says."""
         rows = await self.desk.store.sql("SELECT id, state, attempts, epoch, available, expires_at, not_before FROM records")
         stored = {
             row["id"]: (
@@ -291,4 +296,3 @@ class Play:
             )
             for one in self.model.records.values()
         }
-        await self.desk.history_agrees()
