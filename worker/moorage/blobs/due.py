@@ -54,6 +54,7 @@ class BlobSweep:
     """
 
     name = "blob_sweep"
+    coalesces = True
     earliest = statements.SWEEP
     page = statements.DUE_SWEEP
 

@@ -73,17 +73,23 @@ async def drain(new_db: Callable[[], Database], now: Instant, works: Sequence[Du
 async def advance(new_db: Callable[[], Database], start: Instant, end: Instant, works: Sequence[DueWork]) -> Drained:
     """Fire everything that falls due up to `end`, each at its own due instant, as a Clock that is never late would.
 
-    What was overdue at `start` fires at `start`; what becomes due through another firing fires in its turn. This is how
-    the test clock moves; it stops early only where the storage fails.
+    What was overdue at `start` fires at `start`; what becomes due through another firing fires in its turn. Work that
+    coalesces fires once at `end`, however often its time came meanwhile. This is how the test clock moves; it stops early
+    only where the storage fails.
     """
-    run = _Run(new_db(), works)
+    run = _Run(new_db(), [work for work in works if not getattr(work, "coalesces", False)])
     now = start
     while True:
         await run.drain(now, None)
         upcoming = run.drained.next_due
-        if run.drained.interrupted or upcoming is None or upcoming > end:
+        if run.drained.interrupted:
             return run.drained
+        if upcoming is None or upcoming > end:
+            break
         now = upcoming
+    run.take(works)
+    await run.drain(end, None)
+    return run.drained
 
 
 async def next_due(db: Database, now: Instant, works: Sequence[DueWork]) -> Instant | None:
@@ -107,10 +113,14 @@ class _Run:
 
     def __init__(self, db: Database, works: Sequence[DueWork]) -> None:
         self._db = db
-        self._works = works
-        self._by_name = {work.name: work for work in works}
+        self.take(works)
         self._without_effect: set[tuple[Instant, str, str]] = set()
         self.drained = Drained(cost=db.cost)
+
+    def take(self, works: Sequence[DueWork]) -> None:
+        """Drain these classes of work from now on."""
+        self._works = works
+        self._by_name = {work.name: work for work in works}
 
     async def drain(self, now: Instant, budget: int | None) -> None:
         try:

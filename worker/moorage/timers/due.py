@@ -24,6 +24,9 @@ and numbers only. For example, a room whose rows `jobs(id, state, deadline)` end
             return len(changed.rows)
 
 `ORDER BY ... LIMIT 1` rather than `min(...)`: with the other condition beside it, `min` would walk the whole index.
+
+A class whose firings may be put together, as of a sweep that comes round every day, says `coalesces = True`: a driven
+clock that passes many of its instants fires it once, at the end.
 """
 
 from typing import Protocol
