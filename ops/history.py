@@ -145,7 +145,9 @@ async def _verify(moorage: Moorage, after: int, noted: Link | None, content: boo
 
 @app.command()
 def export(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Where to; an export there is continued.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to; an export there is continued. - is standard output.")
+    ] = None,
     after: After = 0,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
@@ -156,6 +158,8 @@ def export(
 
     Example: moorage history export history.ndjson
     """
+    if file == Path("-"):
+        file = None
     if file is not None and file.exists() and after:
         raise typer.BadParameter(f"{file} is continued from where it ends; --after is for a new export")
     with open_export(file, after) as target:

@@ -166,6 +166,8 @@ def test_an_export_to_standard_output_is_the_same(deployment: Deployment, tmp_pa
     file = tmp_path / "history.ndjson"
     good(deployment.run("export", str(file)))
     assert good(deployment.run("export")) == file.read_text()
+    assert good(deployment.run("export", "-")) == file.read_text()
+    assert good(deployment.run("export", "-", "--after", "2")).count("\n") == 2
 
 
 @pytest.mark.parametrize(

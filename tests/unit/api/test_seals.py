@@ -113,7 +113,8 @@ async def test_a_position_far_behind_the_end_is_answered(docs: httpx.AsyncClient
     await docs.post("/seals")
     head = {"position": 2**53 - 1, "link": "0" * 64}
     for sent in ({}, {"content": True}, {"head": head}):
-        assert (await verified(docs, after=after, **sent))["broken"]["position"] == 4
+        found = await verified(docs, after=after, **sent)
+        assert (found["broken"]["position"], found["head"], found["checked"]) == (4, None, 0)
     assert (await verified(docs, head=head))["broken"]["position"] == 4
     assert (await docs.get("/seals/entries", params={"after": after})).json() == {"items": [], "next_cursor": None}
 

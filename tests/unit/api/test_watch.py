@@ -268,3 +268,39 @@ async def test_an_event_is_one_line_for_every_client(api: httpx.AsyncClient) -> 
     (await api.post("/records", json={"kind": "job", "body": body})).raise_for_status()
     ((_, _, data),) = await stream(api)
     assert data["record"]["body"] == body
+
+
+@pytest.mark.clause("history.query", "history.watch")
+@pytest.mark.parametrize(
+    "data",
+    ["{", "", "[1]", "7", '{"n":NaN}', '{"n":1e400}', '{"s":"\\ud800"}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500],
+)
+@pytest.mark.parametrize("at", [-1, -(2**62), 2**62])
+async def test_an_entry_that_was_damaged_in_the_database_is_shown(
+    house: House, api: httpx.AsyncClient, data: str, at: int
+) -> None:
+    record, other = await publish(api, 1, 2)
+    house.connection.execute("UPDATE history SET data = ?, at = ? WHERE subject = ?", (data, at, record))
+    by_record = await api.get(f"/records/{record}/history")
+    whole = (await api.get("/history")).raise_for_status().json()["items"]
+    (shown,) = by_record.raise_for_status().json()["items"]
+    assert shown["data"] == {"damaged": data[:200]}
+    assert shown["at"] == ("1970-01-01T00:00:00.000Z" if at < 0 else "9999-12-31T23:59:59.999Z")
+    assert [entry for entry in whole if entry["subject"] == record] == [shown]
+    watched, _ = await poll(api)
+    assert [entry["subject"] for entry in watched] == [record, other]
+    assert watched[0]["data"] == shown["data"]
+    assert [data["data"] for _, _, data in await stream(api)] == [entry["data"] for entry in watched]
+
+
+@pytest.mark.clause("history.query")
+async def test_a_damaged_removal_leaves_the_rest_of_the_records_history(house: House, api: httpx.AsyncClient) -> None:
+    (record,) = await publish(api, 1)
+    house.connection.execute("DELETE FROM records")
+    house.connection.execute(
+        "INSERT INTO history (position, subject, revision, type, kind, actor, at, data)"
+        " VALUES (99, ?, 2, 'record.removed', 'job', 'clock', 0, '{')",
+        (record,),
+    )
+    told = (await api.get("/history", params={"subject": record})).raise_for_status().json()["items"]
+    assert [(entry["position"], entry["data"]) for entry in told] == [(99, {"damaged": "{"})]

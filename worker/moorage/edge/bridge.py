@@ -115,13 +115,17 @@ class _Answer:
         return self._writer is not None
 
     async def run(self, application: Awaitable[None]) -> None:
-        """Run the application to its end, and with it the answer."""
+        """Run the application to its end, and with it the answer. Where the client left, nothing is awaited any more."""
+        abandoned = False
         try:
             await application
+        except (GeneratorExit, asyncio.CancelledError):
+            abandoned = True
+            raise
         finally:
             if not self.ready.done():
                 self.ready.set_result(None)
-            if self._writer is not None:
+            if self._writer is not None and not abandoned:
                 await self._writer.close()
 
     async def __call__(self, message: Message) -> None:

@@ -41,12 +41,13 @@ WHERE position > :after ORDER BY position LIMIT CAST(:limit AS INTEGER)
 """
 
 # A page of one subject's entries after a position, oldest first: a record's publication, which its row finds (or, once the
-# record is gone, the entry that tells of its removal), and then what the index by subject has.
+# record is gone, the entry that tells of its removal), and then what the index by subject has. An entry of removal that was
+# edited and is no JSON finds nothing.
 PAGE_OF_SUBJECT = """
 WITH publication (seq) AS (
     SELECT coalesce(
         (SELECT seq FROM records WHERE id = :subject),
-        (SELECT data ->> 'seq' FROM history
+        (SELECT CASE WHEN json_valid(data) THEN data ->> 'seq' END FROM history
             WHERE subject = :subject AND type <> 'record.published' AND type = 'record.removed')
     )
 )

@@ -31,7 +31,8 @@ class Broken:
 class Verified:
     """What was verified: `checked` links from the one asked for, up to `last`. To go on, ask after `next`; None is the end.
 
-    `unsealed` entries follow the chain and are not protected yet.
+    `last` is None when nothing held, not even the link to begin from. `unsealed` entries follow the chain and are not
+    protected yet.
     """
 
     checked: int
@@ -86,7 +87,7 @@ async def verify(db: Database, after: int = 0, limit: int = int(VERIFY_BATCH), n
     walk = _Walk(stretch, noted)
     broken = walk.run() or _against_noted(stretch, noted)
     ended = broken is not None or stretch.stop == stretch.end
-    last = Link(walk.position, walk.link) if walk.position else None
+    last = None if walk.link == chain.GENESIS else Link(walk.position, walk.link)
     return Verified(walk.position - after, last, broken, None if ended else stretch.stop, stretch.ends.unsealed)
 
 
