@@ -5,10 +5,12 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.errors import KindFull, RequestInvalid
 from moorage.kernel.instants import after
+from moorage.kernel.limits import RETRY_AFTER_SECONDS
 from moorage.kernel.pages import PageRequest
 from moorage.records import dead_letters, lanes
 from moorage.records.model import Claim, Draft
@@ -285,6 +287,18 @@ async def test_rate_and_concurrency_hold_together(desk: Desk) -> None:
     assert sorted(sizes([one for claims in taken for one in claims])) == [0, 2]
     desk.pass_time(1)
     assert sizes(await desk.claim(kind=KIND, limit=5)) == [3]
+
+
+@pytest.mark.clause("records.claim", "catalog.kind")
+async def test_a_rate_from_before_there_was_a_least_one_still_answers(desk: Desk) -> None:
+    await bound(desk, rate={"per_second": 1 / 86400})
+    with pytest.raises(ValidationError):
+        await bound(desk, rate={"per_second": 5e-324})
+    await desk.store.sql("""UPDATE kinds SET rate = '{"burst":1,"per_second":5e-324}'""")
+    desk.kinds = Kinds()
+    await publish(desk, "a", "a")
+    assert len(await desk.claim(kind=KIND, limit=2)) == 1
+    assert (await desk.claim(kind=KIND, limit=2)).retry_after == RETRY_AFTER_SECONDS
 
 
 @pytest.mark.clause("catalog.kind")

@@ -7,10 +7,11 @@ import pytest
 from moorage.catalog import schemas
 from moorage.kernel.errors import BodyInvalid, RequestInvalid
 from moorage.kernel.limits import SCHEMA_DEPTH, SCHEMA_STEPS
-from moorage.records.model import Draft
+from moorage.records.batches import Ending, settle_many
+from moorage.records.model import Draft, Settlement
 from tests.contract.adapters import Store, dump
 from tests.contract.declared import put
-from tests.contract.desk import Desk, ref
+from tests.contract.desk import KIND, Desk, ref
 
 ORDER: dict[str, Any] = {
     "type": "object",
@@ -126,9 +127,71 @@ def test_what_multiplies_stops_at_a_bound() -> None:
         for number in range(30)
     }
     schema = {"$ref": "#/$defs/0", "$defs": doubling | {"30": {}}}
-    schemas.check(schema)
+    with pytest.raises(RequestInvalid, match="1000 subschemas"):
+        schemas.check(schema)
     [problem] = schemas.Validator(schema).problems({})
     assert str(int(SCHEMA_STEPS)) in problem["message"]
+
+
+def test_what_a_schema_comes_to_is_counted_with_its_references() -> None:
+    def wide(number: int) -> dict[str, Any]:
+        return {"allOf": [{"$ref": "#/$defs/a"}] * number, "$defs": {"a": {"properties": {"x": {}, "y": True, "z": {}}}}}
+
+    schemas.check(wide(199))
+    with pytest.raises(RequestInvalid, match="1000 subschemas"):
+        schemas.check(wide(200))
+    below = {
+        str(n): {"properties": {"a": {"$ref": f"#/$defs/{n + 1}"}, "b": {"$ref": f"#/$defs/{n + 1}"}}} for n in range(30)
+    }
+    with pytest.raises(RequestInvalid, match="1000 subschemas"):
+        schemas.check({"$ref": "#/$defs/0", "$defs": below | {"30": {}}})
+    schemas.check({"$defs": below | {"30": {}}})
+
+
+COSTLY: dict[str, Any] = {"properties": {"many": {"items": {"type": "integer"}}}}
+"""A step for each element of `many`, and some."""
+
+
+def heavy(steps: int) -> Draft:
+    return Draft("order", {"many": [1] * steps})
+
+
+@pytest.mark.clause("records.publish")
+async def test_the_bodies_of_one_request_share_their_steps(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = await declared(store, COSTLY)
+    half = int(SCHEMA_STEPS) * 2 // 5
+    await desk.publish_all([heavy(half), heavy(half)])
+    asked: list[int] = []
+    problems = schemas.Validator.problems
+
+    def counted(self: schemas.Validator, body: Any, budget: schemas.Budget | None = None) -> schemas.Problems:
+        asked.append(len(body["many"]))
+        return problems(self, body, budget)
+
+    monkeypatch.setattr(schemas.Validator, "problems", counted)
+    with pytest.raises(BodyInvalid) as caught:
+        await desk.publish_all([heavy(half), heavy(half), heavy(half), heavy(1)])
+    assert [one["pointer"] for one in caught.value.errors or []] == ["/records/2/body"]
+    assert asked == [half] * 3
+
+
+@pytest.mark.clause("records.settle", "records.publish")
+async def test_the_results_of_many_settlements_share_their_steps(store: Store) -> None:
+    desk = await declared(store, COSTLY)
+    await desk.declare()
+    await desk.publish_all([Draft(KIND, {}) for _ in range(3)])
+    held = await desk.claim(limit=3)
+    items = [Ending(ref(one), (heavy(int(SCHEMA_STEPS) * 2 // 5),)) for one in held]
+    outcomes = await settle_many(desk.db(), desk.kinds, desk.caller, desk.now, items)
+    assert [type(one) for one in outcomes] == [Settlement, Settlement, BodyInvalid]
+
+
+@pytest.mark.clause("records.publish")
+async def test_a_body_too_costly_for_a_schema_replaced_elsewhere_fits_the_new_one(store: Store) -> None:
+    desk = await declared(store, COSTLY)
+    await desk.publish({}, kind="order")
+    await put(store, "order", schema={"type": "object"})
+    await desk.publish(heavy(int(SCHEMA_STEPS)).body, kind="order")
 
 
 def test_a_recursive_schema_follows_the_body_as_deep_as_the_bound() -> None:

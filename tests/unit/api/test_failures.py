@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from moorage.api import problems
 from moorage.api.app import build_app
 from moorage.kernel import errors
 from moorage.store.sqlite import SqliteDatabase, connect
@@ -46,6 +47,16 @@ async def test_a_database_that_fails_is_told_without_its_own_words(house: House,
     assert problem(answer, 503, "StorageBindingUnavailable")["retryable"] is True
     assert "secret_table" not in answer.text
     assert "secret_table" in caplog.text
+
+
+@pytest.mark.clause("kernel.problem")
+@pytest.mark.parametrize(
+    ("wait", "told"),
+    [(0.0, "1"), (-1.0, "1"), (1.5, "2"), (1e300, "31536000"), (float("inf"), "31536000"), (float("nan"), "31536000")],
+)
+def test_any_wait_is_told_in_whole_seconds(wait: float, told: str) -> None:
+    answer = problems.answer(errors.RateLimited(retry_after=wait), "req_1")
+    assert answer.headers["retry-after"] == told
 
 
 @pytest.mark.clause("store.schema")

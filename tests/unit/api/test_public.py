@@ -147,6 +147,7 @@ async def test_its_rate_is_shared_and_durable(app: Application, house: House, de
         ({"public": False, "origins": [PAGE]}, "/origins"),
         ({"public": False, "rate": {"per_second": 1}}, "/rate"),
         ({"rate": {"per_second": 0}}, "/rate/per_second"),
+        ({"rate": {"per_second": 5e-324}}, "/rate/per_second"),
     ],
 )
 async def test_what_no_public_credential_may_be_is_refused(

@@ -1,6 +1,7 @@
 """Answers: JSON in UTF-8, compact, with every instant as RFC 3339 text."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -9,9 +10,16 @@ from starlette.types import Receive, Scope, Send
 
 from moorage.api.requests import HEAD
 from moorage.kernel.instants import Instant, render
+from moorage.kernel.limits import RETRY_AFTER_SECONDS
 from moorage.kernel.pages import Page
 
 T = TypeVar("T")
+
+
+def retry_after_header(seconds: float) -> str:
+    """What Retry-After says of a wait: whole seconds, 1 to RETRY_AFTER_SECONDS; the most for what is no finite number."""
+    longest = int(RETRY_AFTER_SECONDS)
+    return str(max(1, math.ceil(min(seconds, longest))) if math.isfinite(seconds) else longest)
 
 
 class Answer(JSONResponse):

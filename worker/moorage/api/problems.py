@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from moorage.api.answers import Problem
+from moorage.api.answers import Problem, retry_after_header
 from moorage.kernel.errors import (
     InternalError,
     MoorageError,
@@ -20,6 +20,7 @@ from moorage.kernel.errors import (
     StorageLimitExceeded,
     Unauthenticated,
 )
+from moorage.kernel.limits import RETRY_AFTER_SECONDS
 
 _log = logging.getLogger("moorage")
 
@@ -45,7 +46,9 @@ def answer(error: MoorageError, request_id: str) -> Problem:
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+        if not math.isfinite(error.retry_after):
+            body["retry_after"] = int(RETRY_AFTER_SECONDS)
+        headers["retry-after"] = retry_after_header(error.retry_after)
     return Problem(body, error.status, headers)
 
 

@@ -63,7 +63,7 @@ class Kind:
                 "paths": MappingProxyType(paths),
                 "retry": Retry(**json.loads(row["retry"])),
                 "concurrency": Concurrency(**json.loads(row["concurrency"])) if row["concurrency"] else None,
-                "rate": Rate(**json.loads(row["rate"])) if row["rate"] else None,
+                "rate": _rate(row["rate"]) if row["rate"] else None,
                 "schema": json.loads(row["schema"]) if row["schema"] else None,
             }
         )
@@ -165,6 +165,12 @@ class Kinds:
         )
         await db.read(reading)
         return page.page(rows.rows, filters, lambda row: [row["name"]], Kind.of)
+
+
+def _rate(stored: str) -> Rate:
+    """A stored rate as it was declared, which may have been below what is accepted now."""
+    held = json.loads(stored)
+    return Rate.model_construct(per_second=float(held["per_second"]), burst=held["burst"])
 
 
 def sees(caller: Caller, kind: str) -> bool:

@@ -21,6 +21,7 @@ from moorage.kernel.limits import (
     PATH_BYTES,
     PUBLIC_ORIGINS,
     RATE,
+    RATE_PERIOD_SECONDS,
     RETENTION_SECONDS,
     RETRY_FACTOR,
     RETRY_SECONDS,
@@ -77,7 +78,7 @@ class RateDeclaration(Declared):
     """A token bucket: `burst` at once, and `per_second` on the long run. It is kept in the database, so that all who draw
     from it share it."""
 
-    per_second: float = Field(gt=0, le=int(RATE))
+    per_second: float = Field(ge=1 / int(RATE_PERIOD_SECONDS), le=int(RATE))
     burst: int = Field(default=1, ge=1, le=int(RATE))
 
 

@@ -9,17 +9,19 @@ request may, is refused when it is declared:
     a $ref that comes back to itself         unless it has gone into an element or a member meanwhile
 
 `format` is an annotation and checks nothing, as the draft has it. What the remaining keywords may still multiply to is
-bounded when a body is checked: SCHEMA_STEPS and SCHEMA_DEPTH.
+bounded twice: by SCHEMA_EXPANSION when the schema is declared, and when bodies are checked by SCHEMA_DEPTH and by the
+`Budget` of SCHEMA_STEPS that all bodies of a transaction share.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
 from moorage.kernel import canonical
-from moorage.kernel.limits import CONFIG_BYTES, SCHEMA_DEPTH, SCHEMA_STEPS
+from moorage.kernel.limits import CONFIG_BYTES, SCHEMA_DEPTH, SCHEMA_EXPANSION, SCHEMA_STEPS
 from moorage.kernel.refusals import refused
 
 Problems = list[dict[str, str]]
@@ -66,6 +68,19 @@ def check(schema: Mapping[str, Any]) -> None:
         raise refused(where, f"is not what {_keyword(error)} of the draft allows") from None
 
 
+@dataclass(slots=True)
+class Budget:
+    """The steps that are left for the bodies of one transaction, whatever their kinds."""
+
+    left: int = int(SCHEMA_STEPS)
+
+    def spend(self, steps: int) -> None:
+        """Raises TooCostly when that is more than what is left; then nothing is left."""
+        self.left = max(-1, self.left - steps)
+        if self.left < 0:
+            raise TooCostly(f"makes the schemas take more than {SCHEMA_STEPS} steps for the bodies of this request")
+
+
 class Validator:
     """A schema that `check` let through, ready to be asked. It holds no state between bodies."""
 
@@ -73,19 +88,19 @@ class Validator:
         from jsonschema import Draft202012Validator, validators
 
         self._root = dict(schema)
-        self._steps = 0
+        self._budget = Budget()
         self._depth = 0
         own: dict[str, Keyword] = {"$ref": self._ref, "uniqueItems": _unique_items, "enum": _enum, "const": _const}
         keywords = {**Draft202012Validator.VALIDATORS, **own}
         counted = {name: self._counted(keyword) for name, keyword in keywords.items() if name not in _REFUSED}
         self._validator = validators.extend(Draft202012Validator, counted)(self._root)
 
-    def problems(self, body: Any) -> Problems:
+    def problems(self, body: Any, budget: Budget | None = None) -> Problems:
         """What is wrong with a body: at most 20 places, each a pointer into the body and a sentence; none when it fits.
 
-        A message quotes the schema, never the body.
+        A message quotes the schema, never the body. The steps come out of `budget`, or one of the body's own.
         """
-        self._steps, self._depth = 0, 0
+        self._budget, self._depth = budget or Budget(), 0
         try:
             found = list(islice(self._validator.iter_errors(body), _SHOWN))
         except TooCostly as error:
@@ -94,9 +109,7 @@ class Validator:
 
     def _counted(self, keyword: Keyword) -> Keyword:
         def step(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-            self._steps += 1 + (_length(value) + _length(instance)) // 16
-            if self._steps > SCHEMA_STEPS:
-                raise TooCostly(f"makes the kind's schema take more than {SCHEMA_STEPS} steps")
+            self._budget.spend(1 + (_length(value) + _length(instance)) // 16)
             if self._depth >= SCHEMA_DEPTH:
                 raise TooCostly(f"nests deeper than {SCHEMA_DEPTH} levels of the kind's schema")
             self._depth += 1
@@ -121,11 +134,13 @@ class _Survey:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._in_place: dict[int, list[Any]] = {}
+        self._applied: dict[int, list[Any]] = {}
 
     def check(self) -> None:
         """Raises RequestInvalid for the first thing that is refused."""
         self._visit(self._root, "/schema", 0)
         self._refuse_circles()
+        self._refuse_expansion()
 
     def _visit(self, schema: Any, where: str, nested: int) -> None:
         if not isinstance(schema, dict) or id(schema) in self._in_place:
@@ -139,7 +154,8 @@ class _Survey:
                 raise refused(f"{where}/$schema", "may stand at the top only")
         here, below = self._subschemas(schema, where)
         self._in_place[id(schema)] = [one for _, one in here]
-        for place, one in [*here, *below]:
+        self._applied[id(schema)] = [one for _, one in [*here, *below]]
+        for place, one in [*here, *below, *_of_map(schema.get("$defs"), f"{where}/$defs")]:
             self._visit(one, place, 0 if place.endswith("/$ref") else nested + 1)
 
     def _subschemas(self, schema: dict[str, Any], where: str) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
@@ -151,7 +167,6 @@ class _Survey:
         here += _of_map(schema.get("dependentSchemas"), f"{where}/dependentSchemas")
         below += _of_list(schema.get("prefixItems"), f"{where}/prefixItems")
         below += _of_map(schema.get("properties"), f"{where}/properties")
-        below += _of_map(schema.get("$defs"), f"{where}/$defs")
         if "$ref" in schema:
             here.append((f"{where}/$ref", self._target(schema["$ref"], f"{where}/$ref")))
         return here, below
@@ -176,6 +191,22 @@ class _Survey:
 
         for key in list(self._in_place):
             walk(key, frozenset())
+
+    def _refuse_expansion(self) -> None:
+        """Counts what is applied, as often as it is; a $ref back to what it stands in counts once, a definition not."""
+        counts: dict[int, int] = {}
+
+        def count(schema: Any) -> int:
+            key = id(schema)
+            if key not in self._applied:
+                return 1
+            if key not in counts:
+                counts[key] = 1
+                counts[key] = min(1 + sum(count(one) for one in self._applied[key]), SCHEMA_EXPANSION + 1)
+            return counts[key]
+
+        if count(self._root) > SCHEMA_EXPANSION:
+            raise refused("/schema", f"comes to more than {SCHEMA_EXPANSION} subschemas when its references are written out")
 
 
 def _of_list(value: Any, where: str) -> list[tuple[str, Any]]:

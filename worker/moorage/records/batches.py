@@ -14,6 +14,7 @@ from moorage.catalog.access import Caller
 from moorage.catalog.builtin import check_publisher
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.revisions import KindChanged
+from moorage.catalog.schemas import Budget
 from moorage.history.append import append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
@@ -194,6 +195,7 @@ async def _plan_results(
     """The results of each item that is still to be settled; what is wrong with one is that item's outcome."""
     plans: dict[int, Plan] = {}
     used: set[str] = set()
+    budget = Budget()
     for place, item in enumerate(items):
         if place in outcomes or not item.results:
             continue
@@ -202,7 +204,7 @@ async def _plan_results(
                 raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
             check_publisher({draft.kind for draft in item.results})
             children = [child(draft, item.ref.record) for draft in item.results]
-            planned = await publish.plan(db, kinds, caller, now, children, fresh=fresh)
+            planned = await publish.plan(db, kinds, caller, now, children, fresh=fresh, budget=budget)
             if used & {one.id for one in planned}:
                 raise RecordExists("another result of the request has the same id")
         except DeploymentError:

@@ -13,6 +13,7 @@ from moorage.catalog.kinds import Kind
 from moorage.kernel import canonical
 from moorage.kernel.errors import KindFull, RateLimited
 from moorage.kernel.instants import Instant
+from moorage.kernel.limits import RETRY_AFTER_SECONDS
 from moorage.records import bound_statements, lanes, statements
 from moorage.records.patterns import Compiled, claim_candidates
 from moorage.store.transaction import Answer, Scalar, Transaction
@@ -44,7 +45,12 @@ class BoundClaim:
         if self.bucket is None or self.rate is None:
             return None
         tokens = float(self.bucket.one()["tokens"])
-        return None if tokens >= _WHOLE else (1 - tokens) / self.rate.per_second
+        return None if tokens >= _WHOLE else wait(1 - tokens, self.rate.per_second)
+
+
+def wait(tokens: float, per_second: float) -> float:
+    """Seconds in which a bucket gains so many tokens, RETRY_AFTER_SECONDS at most."""
+    return min(tokens / per_second, float(RETRY_AFTER_SECONDS))
 
 
 def bind_claim(tx: Transaction, kind: Kind, compiled: Compiled, *, many: bool) -> BoundClaim:
@@ -79,8 +85,8 @@ def draw(tx: Transaction, caller: Caller, count: int) -> None:
         return
     key = f"credential:{caller.credential}"
     _fill(tx, key, caller.rate)
-    wait = min(count, caller.rate.burst) / caller.rate.per_second
-    tx.require(bound_statements.HAS_TOKENS, RateLimited(retry_after=wait), rate_key=key, count=count)
+    seconds = wait(min(count, caller.rate.burst), caller.rate.per_second)
+    tx.require(bound_statements.HAS_TOKENS, RateLimited(retry_after=seconds), rate_key=key, count=count)
     tx.run(bound_statements.SPEND, rate_key=key, count=count)
 
 

@@ -16,7 +16,7 @@ from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS
 from moorage.kernel.refusals import refused
 from moorage.records import admission, query, statements
-from moorage.records.bounds import BoundClaim, bind_claim
+from moorage.records.bounds import BoundClaim, bind_claim, wait
 from moorage.records.holds import hold
 from moorage.records.model import Claim, ClaimRef, Record, RecordLease
 from moorage.records.patterns import Compiled, compile
@@ -109,7 +109,7 @@ async def claim(
             return await _taken_before(db, kinds, caller, now, turn)
         except NothingMatches:
             # What the bucket held went back with the rest.
-            raise NothingMatches(None if kind.rate is None else max(1, 1 / kind.rate.per_second)) from None
+            raise NothingMatches(None if kind.rate is None else max(1, wait(1, kind.rate.per_second))) from None
         rows = [row for answer in taken for row in answer.rows]
         if rows:
             return _in_order(rows)

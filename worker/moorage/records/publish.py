@@ -9,6 +9,7 @@ from moorage.catalog.builtin import check_publisher
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.paths import slots
 from moorage.catalog.revisions import REPLANS, KindChanged, guard_kinds
+from moorage.catalog.schemas import Budget
 from moorage.history.append import Event, append_many
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
@@ -174,28 +175,57 @@ async def publish(
 
 
 async def plan(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, drafts: Sequence[Draft], *, fresh: bool = False
+    db: Database,
+    kinds: Kinds,
+    caller: Caller,
+    now: Instant,
+    drafts: Sequence[Draft],
+    *,
+    fresh: bool = False,
+    budget: Budget | None = None,
 ) -> "Plan":
-    """Check the drafts and give them ids; nothing is stored. Kinds come from the cache unless `fresh`."""
-    used: dict[str, Kind] = {}
-    for name in {draft.kind for draft in drafts}:
-        used[name] = await visible_kind(db, kinds, caller, now, name, "publish", fresh=fresh, guarded=True)
-    new_ids = ids.several("rec", now, len(drafts))
+    """Check the drafts and give them ids; nothing is stored. Kinds come from the cache unless `fresh`.
+
+    The plans of one transaction share a `budget` for what JSON Schemas make of their bodies; a lone plan has its own.
+    """
+    budget = budget or Budget()
+    left = budget.left
+    used = await _used(db, kinds, caller, now, drafts, fresh=fresh)
     try:
-        planned = [
-            _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "")
-            for place, (draft, new_id) in enumerate(zip(drafts, new_ids, strict=True))
-        ]
+        planned = _plan_all(caller, used, drafts, now, budget)
     except BodyInvalid:
         # The kind as remembered may have a schema that was replaced elsewhere a moment ago.
         if fresh or all(kind.schema is None for kind in used.values()):
             raise
-        return await plan(db, kinds, caller, now, drafts, fresh=True)
+        current = await _used(db, kinds, caller, now, drafts, fresh=True)
+        if all(current[name].revision == kind.revision for name, kind in used.items()):
+            raise
+        used, budget.left = current, left
+        planned = _plan_all(caller, used, drafts, now, budget)
     if len(planned) > 1 and sum(one.size() for one in planned) > PUBLISH_BATCH_BYTES:
         raise PayloadTooLarge(f"the records of one transaction pass {PUBLISH_BATCH_BYTES} bytes")
     if len({one.id for one in planned}) < len(planned):
         raise RecordExists("two records of the batch have the same id")
     return Plan(planned, used.values())
+
+
+async def _used(
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, drafts: Sequence[Draft], *, fresh: bool
+) -> dict[str, Kind]:
+    return {
+        name: await visible_kind(db, kinds, caller, now, name, "publish", fresh=fresh, guarded=True)
+        for name in {draft.kind for draft in drafts}
+    }
+
+
+def _plan_all(
+    caller: Caller, used: Mapping[str, Kind], drafts: Sequence[Draft], now: Instant, budget: Budget
+) -> list[Planned]:
+    new_ids = ids.several("rec", now, len(drafts))
+    return [
+        _plan_one(caller, used[draft.kind], draft, new_id, now, f"/records/{place}" if len(drafts) > 1 else "", budget)
+        for place, (draft, new_id) in enumerate(zip(drafts, new_ids, strict=True))
+    ]
 
 
 class Plan(list[Planned]):
@@ -232,7 +262,7 @@ def stored(planned: Plan, inserted: Sequence[Answer], now: Instant, creator: str
     return [one.record(seqs[one.id], now, creator) for one in planned]
 
 
-def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instant, pointer: str) -> Planned:
+def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instant, pointer: str, budget: Budget) -> Planned:
     body, metadata = canonical.dumps(dict(draft.body)), canonical.dumps(dict(draft.metadata))
     shown = (canonical.loads(body.encode()), canonical.loads(metadata.encode()))
     if canonical.size(body) > RECORD_BODY_BYTES:
@@ -245,7 +275,7 @@ def _plan_one(caller: Caller, kind: Kind, draft: Draft, new_id: str, now: Instan
     except BodyInvalid as error:
         located = [{**one, "pointer": f"{pointer}/body{one['pointer']}"} for one in error.errors or []]
         raise BodyInvalid(error.detail, errors=located) from None
-    check_schema(kind, shown[0], f"{pointer}/body")
+    check_schema(kind, shown[0], f"{pointer}/body", budget)
     if not evaluate(narrowed(caller, "publish", kind), shown[0]):
         raise Forbidden("the body is outside what the credential's grant lets it publish")
     return Planned(
@@ -269,11 +299,11 @@ def _ready_until(kind: Kind, draft: Draft, now: Instant) -> Instant | None:
     return after(now if draft.not_before is None else max(now, draft.not_before), kind.ttl_seconds)
 
 
-def check_schema(kind: Kind, body: Mapping[str, Any], pointer: str) -> None:
+def check_schema(kind: Kind, body: Mapping[str, Any], pointer: str, budget: Budget) -> None:
     """Raise BodyInvalid, with pointers that begin with `pointer`, unless the body fits the kind's JSON Schema."""
     if kind.validator is None:
         return
-    found = [{**one, "pointer": pointer + one["pointer"]} for one in kind.validator.problems(body)]
+    found = [{**one, "pointer": pointer + one["pointer"]} for one in kind.validator.problems(body, budget)]
     if found:
         raise BodyInvalid(f"{found[0]['pointer']} {found[0]['message']}", errors=found)
 

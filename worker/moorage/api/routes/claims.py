@@ -1,6 +1,5 @@
 """Claims: take records under a lease, and end or extend it."""
 
-import math
 from typing import Annotated
 
 import pydantic_core
@@ -8,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from moorage.api import shapes
-from moorage.api.answers import Answer, nothing
+from moorage.api.answers import Answer, nothing, retry_after_header
 from moorage.api.fields import Epoch, JsonObject, ProblemShown, RecordId, Sent, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
@@ -282,7 +281,7 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     retry_after = claims.retry_after if isinstance(claims, Claims) else None
     if retry_after is None:
         return Answer(shown)
-    return Answer({**shown, "retry_after": retry_after}, headers={"retry-after": str(max(1, math.ceil(retry_after)))})
+    return Answer({**shown, "retry_after": retry_after}, headers={"retry-after": retry_after_header(retry_after)})
 
 
 @api.post("/claims/renew", response_model=RenewedShown)
