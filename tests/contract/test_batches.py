@@ -7,6 +7,7 @@ import pytest
 
 from moorage.kernel.errors import (
     BodyInvalid,
+    IdempotencyConflict,
     KindUnknown,
     LeaseExpired,
     LeaseFenced,
@@ -191,3 +192,21 @@ async def test_two_batches_over_the_same_claims_at_once_settle_each_once(desk: D
     [row] = await desk.store.sql("SELECT count(*) AS n FROM record_parents")
     assert row["n"] == 8
     await desk.history_agrees()
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("records.idempotent")
+async def test_a_key_is_bound_to_what_a_batch_asked_with_it(desk: Desk) -> None:
+    held = await desk.claim(limit=3)
+    endings = [Ending(ref(one)) for one in held[:2]]
+    key, other = desk.key("k", "both"), desk.key("k", "other")
+    first = await batches.settle_many(desk.db(), desk.kinds, desk.caller, desk.now, endings, key)
+    again = await batches.settle_many(desk.db(), desk.kinds, desk.caller, desk.now, endings, key)
+    assert again == first
+    with pytest.raises(IdempotencyConflict):
+        await batches.settle_many(desk.db(), desk.kinds, desk.caller, desk.now, [Ending(ref(held[2]))], other)
+    with pytest.raises(IdempotencyConflict):
+        await batches.renew_many(desk.db(), desk.kinds, desk.caller, desk.now, [Renewal(ref(held[2]))], other)
+    assert (await desk.get(held[2].record.id)).state == "claimed"

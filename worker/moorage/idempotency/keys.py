@@ -96,6 +96,19 @@ def bound_until(tx: Transaction, key: Key | None) -> Instant | None:
     return None if key is None else after(tx.now, IDEMPOTENCY_SECONDS)
 
 
+async def bind(db: Database, tx: Transaction, key: Key | None) -> None:
+    """Bind a key in a transaction of its own, ahead of work that may be repeated as it is: what it is bound to is only
+    the content. Costs a round trip where there is a key. Raises IdempotencyConflict when it was used with other content.
+    """
+    if key is None:
+        return
+    remember(tx, key, {})
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        await recall(db, key)
+
+
 async def recall(db: Database, key: Key | None) -> dict[str, Any]:
     """What the key made. Raises IdempotencyConflict when it was used with other content."""
     if key is None:

@@ -16,6 +16,8 @@ from moorage.catalog.kinds import Kinds
 from moorage.catalog.revisions import KindChanged
 from moorage.catalog.schemas import Budget
 from moorage.history.append import append_selected
+from moorage.idempotency import keys
+from moorage.idempotency.keys import Key
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
     DeploymentError,
@@ -71,13 +73,15 @@ class Ending:
 
 
 async def renew_many(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Renewal]
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Renewal], key: Key | None = None
 ) -> list[RecordLease | Refused]:
     """Extend up to CLAIM_BATCH leases; for each, in the order given, the lease or why not.
 
-    Raises RequestInvalid when there are none or too many, or when a record is named twice.
+    The same key with the same content extends again, which is harmless. Raises RequestInvalid when there are none or too
+    many, or when a record is named twice, and IdempotencyConflict.
     """
     _check([item.ref for item in items])
+    await _bind(db, caller, now, key)
     refs = [item.ref for item in items]
     refused = await _shut_out(db, kinds, caller, now, refs)
     wanted = canonical.compact([_NOBODYS if place in refused else _wish(item) for place, item in enumerate(items)])
@@ -96,17 +100,18 @@ async def renew_many(
 
 
 async def settle_many(
-    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Ending]
+    db: Database, kinds: Kinds, caller: Caller, now: Instant, items: Sequence[Ending], key: Key | None = None
 ) -> list[Settlement | Refused]:
     """Settle up to CLAIM_BATCH claims; for each, in the order given, the settlement or why not.
 
     All that may be settled is settled in one transaction. Raises RequestInvalid when there are none or too many claims or
     results, or when a record is named twice; PayloadTooLarge; KindConflict when nothing was done because kinds and claims
-    kept changing.
+    kept changing; IdempotencyConflict. Sent again, with or without a key, each settlement answers its first receipt.
     """
     _check([item.ref for item in items])
     if sum(len(item.results) for item in items) > PUBLISH_BATCH:
         raise RequestInvalid(f"the claims of one request have at most {PUBLISH_BATCH} results in all")
+    await _bind(db, caller, now, key)
     outcomes: Outcomes = {**await _shut_out(db, kinds, caller, now, [item.ref for item in items])}
     fresh = False
     for _ in range(_TRIES):
@@ -127,6 +132,12 @@ async def settle_many(
     else:
         raise KindConflict("kinds or claims are changing at this moment; nothing was done, try again", retry_after=1)
     return [outcomes[place] for place in range(len(items))]
+
+
+async def _bind(db: Database, caller: Caller, now: Instant, key: Key | None) -> None:
+    tx = Transaction(now)
+    caller.guard(tx)
+    await keys.bind(db, tx, key)
 
 
 @dataclass(slots=True)

@@ -284,12 +284,12 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     return Answer({**shown, "retry_after": retry_after}, headers={"retry-after": retry_after_header(retry_after)})
 
 
-@api.post("/claims/renew", response_model=RenewedShown)
+@api.post("/claims/renew", response_model=RenewedShown, responses=fails(IdempotencyConflict))
 async def renew_claims(request: ApiRequest, sent: RenewManySent) -> Response:
     """Extend many leases. Each item has an outcome of its own: the lease, or the problem that a single call would answer."""
     await _check_epochs(request)
     items = [Renewal(ClaimRef(one.record, one.epoch), one.lease_seconds or sent.lease_seconds) for one in sent.items]
-    found = await batches.renew_many(request.db, request.ports.kinds, request.caller, request.now, items)
+    found = await batches.renew_many(request.db, request.ports.kinds, request.caller, request.now, items, request.key())
     shown = [
         {"record": item.ref.record, "error": one.problem()}
         if isinstance(one, MoorageError)
@@ -299,12 +299,16 @@ async def renew_claims(request: ApiRequest, sent: RenewManySent) -> Response:
     return Answer({"items": shown})
 
 
-@api.post("/claims/settle", response_model=SettledManyShown, responses=fails(PayloadTooLarge, KindConflict))
+@api.post(
+    "/claims/settle",
+    response_model=SettledManyShown,
+    responses=fails(PayloadTooLarge, KindConflict, IdempotencyConflict),
+)
 async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
     """Settle many claims. Each item has an outcome of its own, and the same settlement again answers its first receipt."""
     await _check_epochs(request)
     items = [Ending(ClaimRef(one.record, one.epoch), tuple(result.draft() for result in one.results)) for one in sent.items]
-    found = await batches.settle_many(request.db, request.ports.kinds, request.caller, request.now, items)
+    found = await batches.settle_many(request.db, request.ports.kinds, request.caller, request.now, items, request.key())
     shown: list[JsonObject] = []
     for item, one in zip(items, found, strict=True):
         if isinstance(one, MoorageError):
