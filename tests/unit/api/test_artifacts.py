@@ -427,7 +427,7 @@ async def test_the_daily_sweep_deletes_what_nothing_refers_to(api: httpx.AsyncCl
     assert stored(bucket) == [f"blobs/{sha256(BYTES)}"]
     assert (await api.get(f"/artifacts/{made['id']}/content")).content == BYTES
     _, fired = await house.advance(48 * HOUR)
-    assert fired["blob_sweep"] == 2
+    assert fired["blob_sweep"] == 1  # a test clock that passes two days sweeps once, at the end
 
 
 @pytest.mark.clause("artifacts.shred", "records.retention")
