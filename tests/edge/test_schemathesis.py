@@ -131,8 +131,10 @@ def test_the_root_credential_meets_only_what_is_documented(own: LocalEdge) -> No
     assert met.total() > 1000
     # The run means something only where requests got through.
     succeeded = {operation for operation, status in met if status < 300}
-    # What schemathesis has loaded its document from, it does not ask for again.
-    expected = {operation for operation in operations(own) if CLOCK not in operation} - {"GET /openapi.json"}
+    # What schemathesis has loaded its document from, it does not ask for again; and a dead letter that one generated
+    # request has requeued is none when the next asks for it.
+    unsure = {"GET /openapi.json", "GET /dead-letters/{record}"}
+    expected = {operation for operation in operations(own) if CLOCK not in operation} - unsure
     assert expected - succeeded == set()
     # Then the clock too, which ends what was promised.
     met = generate(own, "--max-examples", "20", "--include-path", CLOCK, "-H", header, known={})
