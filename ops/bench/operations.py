@@ -176,7 +176,7 @@ def _query_selective(bench: Bench, number: int) -> httpx.Response:
 PUBLISH = Step("publish", Budget(1, 12, 5), _publish)
 CLAIM_HIT = Step("claim, selective, hit", Budget(1, 20, 5), _claim_hit)
 CLAIM_HIT_AND = Step("claim, equality and range, hit", Budget(1, 20, 5), _claim_hit_and)
-QUERY = Step("query, a page of 50", Budget(1, 500, 0), _query)
+QUERY = Step("query, a page of 50", Budget(1, 520, 0), _query)
 CLAIM_MISS = Step("claim, selective, miss", Budget(1, 20, 0), _claim_miss)
 
 OPERATIONS = [
@@ -205,6 +205,6 @@ SCALED = [
     Step("claim, range, miss", Budget(1, 20, 0), _claim_miss_range),
     Step("claim, list, miss", Budget(1, 20, 0), _claim_miss_in),
     QUERY,
-    Step("query, selective", Budget(1, 70, 0), _query_selective),
+    Step("query, selective", Budget(1, 90, 0), _query_selective),
 ]
 """What is measured again with a large backlog: the same operation must cost the same."""
