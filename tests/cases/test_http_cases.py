@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from ops.local.edge import LocalEdge
-from tests.edge.client import client, declare, fresh, good, problem, still_works
+from tests.edge.client import client, declare, found, fresh, good, problem, publish, still_works
 from tests.edge.edges import ALLOWED_ORIGIN
 
 pytestmark = pytest.mark.edge
@@ -28,18 +28,6 @@ def api(edge: LocalEdge) -> Iterator[httpx.Client]:
 def ordinary_work_goes_on(api: httpx.Client) -> Iterator[None]:
     yield
     still_works(api)
-
-
-def publish(api: httpx.Client, kind: str, body: Any, **more: Any) -> dict[str, Any]:
-    record: dict[str, Any] = good(api.post("/records", json={"kind": kind, "body": body, **more}))
-    return record
-
-
-def found(api: httpx.Client, kind: str, match: dict[str, Any]) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = good(api.post("/records/query", json={"kind": kind, "match": match, "limit": 500}))[
-        "items"
-    ]
-    return items
 
 
 # --- C09: many things with one timestamp across a page edge ---

@@ -68,3 +68,17 @@ def still_works(api: httpx.Client) -> None:
     assert claim["record"]["id"] == record
     epoch = claim["lease"]["epoch"]
     assert good(api.post(f"/claims/{record}/settle", json={"epoch": epoch}))["record"]["state"] == "consumed"
+
+
+def publish(api: httpx.Client, kind: str, body: Any, **more: Any) -> dict[str, Any]:
+    """Publish one record and answer it."""
+    record: dict[str, Any] = good(api.post("/records", json={"kind": kind, "body": body, **more}))
+    return record
+
+
+def found(api: httpx.Client, kind: str, match: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records of a kind that match, as a query answers them."""
+    items: list[dict[str, Any]] = good(api.post("/records/query", json={"kind": kind, "match": match, "limit": 500}))[
+        "items"
+    ]
+    return items

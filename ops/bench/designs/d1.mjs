@@ -1,7 +1,6 @@
 // A D1 database and nothing else: POST {"statements": [{"sql", "values"}]} runs one batch and answers what D1 says of it.
 // `node d1.mjs <state folder>` prints its address; it ends when its standard input closes.
-import { Log, LogLevel, Miniflare } from "miniflare";
-import { shared } from "../../local/node/options.mjs";
+import { serve } from "../d1_worker.mjs";
 
 const script = `
 export default {
@@ -19,29 +18,4 @@ export default {
   },
 };`;
 
-const miniflare = new Miniflare({
-  ...shared(new Log(LogLevel.ERROR), () => {}),
-  port: 0,
-  resourcePersistencePath: process.argv[2],
-  workers: [
-    {
-      config: {
-        name: "designs",
-        compatibilityDate: "2026-11-01",
-        manifest: {
-          mainModule: "main.mjs",
-          modulesRoot: "/",
-          modules: { "main.mjs": { type: "esm", contents: script } },
-        },
-        env: { DB: { type: "d1", id: "designs" } },
-      },
-    },
-  ],
-});
-const url = await miniflare.ready;
-process.stdout.write(`${url.origin}\n`);
-process.stdin.resume();
-process.stdin.on("close", async () => {
-  await miniflare.dispose();
-  process.exit(0);
-});
+await serve("designs", script);

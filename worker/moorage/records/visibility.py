@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moorage.catalog.access import ACTIONS, Action, Caller
-from moorage.catalog.kinds import Kind, Kinds
+from moorage.catalog.access import Action, Caller
+from moorage.catalog.kinds import Kind, Kinds, sees
 from moorage.kernel.errors import Forbidden, IdInvalid, KindUnknown, PatternInvalid
 from moorage.kernel.ids import check_kind
 from moorage.kernel.instants import Instant
@@ -45,7 +45,7 @@ async def visible_kind(
     except IdInvalid:
         raise KindUnknown() from None
     if not caller.may(action, name):
-        if not any(caller.may(other, name) for other in ACTIONS):
+        if not sees(caller, name):
             raise KindUnknown()
         raise Forbidden(f"the credential does not grant {action} on kind {name!r}")
     return await kinds.get(db, now, name, fresh=fresh, guarded=guarded)
