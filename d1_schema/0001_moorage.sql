@@ -54,7 +54,8 @@
 --                bytes are never deleted under one; `due_at` lies ahead while somebody is deleting
 -- blob_sweep     one row: when the bucket is next compared with blob_references, and how far that has come
 -- artifact_deadlines  artifacts that are shredded unless a record names them as a parent by then
--- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept
+-- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept. `execution_id` is who minted it in
+--                a run and is woken when it ends. A payload of more than a mebibyte is an object of the bucket
 -- due_failures   due work that failed when the clock fired it, and when it is tried again
 
 CREATE TABLE IF NOT EXISTS moorage (
@@ -385,12 +386,15 @@ CREATE TABLE IF NOT EXISTS awakeables (
     failure TEXT,
     ended_at INTEGER,
     ended_by TEXT,
-    CHECK ((state = 'resolved') = (payload IS NOT NULL)),
+    execution_id TEXT,
+    payload_blob TEXT,
+    CHECK ((state = 'resolved') = (payload IS NOT NULL OR payload_blob IS NOT NULL)),
     CHECK ((state = 'rejected') = (failure IS NOT NULL)),
     CHECK ((state = 'pending') = (ended_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS awakeables_by_token ON awakeables (token_sha256);
 CREATE INDEX IF NOT EXISTS awakeables_pending ON awakeables (deadline) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS awakeables_by_execution ON awakeables (execution_id) WHERE execution_id IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS due_failures (
     work TEXT NOT NULL,

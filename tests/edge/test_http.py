@@ -51,8 +51,8 @@ def test_health_needs_no_credential(edge: LocalEdge) -> None:
         "version": answer.json()["version"],
         "profile": "cloudflare-d1-r2",
         "runtime": "",
-        "schema": 1,
-        "record_format": 1,
+        "schema": 2,
+        "record_format": 2,
         "root_access": True,
         "problem": None,
     }

@@ -72,7 +72,7 @@ async def test_another_schema_refuses_everything_but_health(schema: str) -> None
         health = (await client.get("/health")).json()
         assert health["ok"] is False
         assert health["problem"]["code"] == "ExecutionSchemaIncompatible"
-        connection.execute("UPDATE moorage SET value = '1' WHERE key = 'schema'")
+        connection.execute("UPDATE moorage SET value = '2' WHERE key = 'schema'")
         assert (await client.get("/health")).json()["ok"] is True
         assert (await client.get("/kinds")).status_code == 200
 

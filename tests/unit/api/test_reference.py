@@ -193,7 +193,7 @@ async def test_errors_are_served(root: httpx.AsyncClient) -> None:
 @pytest.mark.clause("edge.capabilities")
 async def test_health_and_capabilities_tell_what_runs(root: httpx.AsyncClient) -> None:
     health = (await root.get("/health")).json()
-    assert (health["ok"], health["schema"], health["record_format"]) == (True, 1, 1)
+    assert (health["ok"], health["schema"], health["record_format"]) == (True, 2, 2)
     told = (await root.get("/capabilities")).json()
     assert {"records", "claims", "awakeables"} <= set(told["capabilities"])
     assert told["profile"] == health["profile"]

@@ -6,23 +6,29 @@
     |  |- IdInvalid 400                 |- RequestInvalid 422          |- BodyInvalid 422
     |  |- PayloadTooLarge 413           |- UnsupportedMediaType 415    |- MethodNotAllowed 405
     |  |- LengthRequired 411            |- DigestMismatch 422          |- RangeUnsatisfiable 416
+    |  |- InputInvalid 422              |- HistoryBoundSpelling 400    |- RunMetadataTooLarge 413
     |  `- RouteUnknown 404
     |- AccessError                      who asks
-    |  |- Unauthenticated 401           `- Forbidden 403
+    |  |- Unauthenticated 401, RunStreamUnauthorized 401
+    |  `- Forbidden 403, CancelUnauthorized 403
     |- Unknown                          what is asked for does not exist, or may not be seen
     |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
-    |  `- AwakeableUnknown, LeaseUnknown, InterestUnknown, SessionUnknown 404
+    |  |- AwakeableUnknown, LeaseUnknown, InterestUnknown, SessionUnknown 404
+    |  `- RunUnknown, ExecutionUnknown, BodyUnknown, EntryUnknown 404
     |- Conflict                         what is asked for no longer agrees with what is stored
     |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead, RecordEnded,
     |  |  ScopeConflict, AwakeableAlreadyResolved, ParentUnknown, SequenceConflict, SequenceStale 409
     |  |- BlobBusy, UploadTimedOut 409
+    |  |- ExecutionPinMismatch, ExecutionBusy, ExecutionWoken, CursorMoved 409
+    |  |- ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, RunJournalRetired 409
+    |  |- CancelTargetNotInFlight, RunEnded, BodyConflict 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
     |  `- AwakeableTimedOut, AwakeableRejected, SessionExpired, ArtifactShredded, RecordRemoved 410
     |- RateLimited, KindFull 429
     `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing 503
-       |- ExecutionSchemaIncompatible 503
+       |- ExecutionSchemaIncompatible, CapabilityUnwired 503
        |- BlobMissing, BlobCorrupt 500
        `- StorageLimitExceeded, InternalError 500
 
@@ -203,6 +209,23 @@ class RangeUnsatisfiable(RequestError):
     status = 416
 
 
+class InputInvalid(RequestError):
+    """The run's input does not fit what its body declares."""
+
+    status = 422
+
+
+class HistoryBoundSpelling(RequestError):
+    """A window's lower bound is spelled YYYY-MM-DD, or as an RFC 3339 instant in UTC that ends in Z."""
+
+
+class RunMetadataTooLarge(RequestError):
+    """The run's metadata passes its limit; it stands unchanged."""
+
+    status = 413
+    tag = FailureTag.TOO_LARGE
+
+
 class RouteUnknown(RequestError):
     """There is no such route."""
 
@@ -227,8 +250,19 @@ class Unauthenticated(AccessError):
     tag = FailureTag.UNAUTHENTICATED
 
 
+class RunStreamUnauthorized(AccessError):
+    """A run's live view is for admitted callers only."""
+
+    status = 401
+    tag = FailureTag.UNAUTHENTICATED
+
+
 class Forbidden(AccessError):
     """The credential does not grant this action."""
+
+
+class CancelUnauthorized(AccessError):
+    """The credential may not stop this run."""
 
 
 # --- Unknown --------------------------------------------------------------------------------------------------------
@@ -279,6 +313,22 @@ class SessionUnknown(Unknown):
 
 class InterestUnknown(Unknown):
     """The caller's worker of this name has no live interest."""
+
+
+class RunUnknown(Unknown):
+    """There is no run with this id."""
+
+
+class ExecutionUnknown(Unknown):
+    """There is no execution with this id: it never was, or it has been retired."""
+
+
+class BodyUnknown(Unknown):
+    """No body of this name is registered, in the Worker or by a host."""
+
+
+class EntryUnknown(Unknown):
+    """The execution has no entry under this key, or it has no value."""
 
 
 # --- Conflict -------------------------------------------------------------------------------------------------------
@@ -365,6 +415,56 @@ class UploadTimedOut(Conflict):
     tag = FailureTag.TIMED_OUT
 
 
+class ExecutionPinMismatch(Conflict):
+    """The execution that is pending under this scope is bound to other pins: restore that build and resume, or rewind it."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class ExecutionBusy(Conflict):
+    """Another attempt holds the execution of this scope under a live lease."""
+
+    tag = FailureTag.TRANSIENT
+
+
+class ExecutionWoken(Conflict):
+    """What the execution awaits has ended meanwhile: go on instead of suspending."""
+
+    tag = FailureTag.TRANSIENT
+
+
+class CursorMoved(Conflict):
+    """The cursor was moved since it was read."""
+
+
+class ExecutionRewindNotPending(Conflict):
+    """No pending execution has this id: a retired one holds nothing to release."""
+
+
+class ExecutionRewindPlanCurrent(Conflict):
+    """Nobody asked this scope for another plan, so that the execution resumes by itself; force overrides."""
+
+
+class ExecutionRewindUnsafe(Conflict):
+    """The execution has a live attempt, a waiting one, or an awakeable before its deadline; nothing overrides."""
+
+
+class RunJournalRetired(Conflict):
+    """The run's journal was retired with its execution: there is no recorded prefix to restart from."""
+
+
+class CancelTargetNotInFlight(Conflict):
+    """The run has ended: there is nothing to stop."""
+
+
+class RunEnded(Conflict):
+    """The run has ended already, in another way."""
+
+
+class BodyConflict(Conflict):
+    """A body of this name is registered elsewhere."""
+
+
 # --- Gone -----------------------------------------------------------------------------------------------------------
 
 
@@ -440,6 +540,12 @@ class StorageCapabilityMissing(DeploymentError):
 
 class ExecutionSchemaIncompatible(DeploymentError):
     """The database's schema is not the one that this executable supports."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class CapabilityUnwired(DeploymentError):
+    """The host's profile lacks a capability that the body asked for; nothing of it was done."""
 
     tag = FailureTag.INCOMPATIBLE
 

@@ -25,7 +25,7 @@ JSON_VALUES = Limit(200_000, "values", "commas and opening brackets, outside str
 REQUEST_BYTES = Limit(16 * 1024 * 1024, "bytes", "a request body")
 TEXT_CHARACTERS = Limit(1024, "characters", "a label, reason, message or subject")
 ID_CHARACTERS = Limit(200, "characters", "an id, worker name, idempotency key or other name supplied by a client")
-METADATA_BYTES = Limit(16384, "bytes", "canonical JSON of client metadata")
+METADATA_BYTES = Limit(16384, "bytes", "canonical JSON of client metadata, a run's included")
 CONFIG_BYTES = Limit(65536, "bytes", "canonical JSON of a scope's config or a kind's schema")
 
 # Lists
@@ -118,6 +118,33 @@ GRANTS = Limit(100, "grants", "grants of one credential")
 CREDENTIAL_CACHE_SECONDS = Limit(5, "seconds", "how long a revoked credential may still read; writes stop at once")
 KIND_CACHE_SECONDS = Limit(5, "seconds", "how long a read may use an earlier declaration of a kind")
 IDEMPOTENCY_SECONDS = Limit(24 * 3600, "seconds", "how long an Idempotency-Key is remembered")
+
+# Runs
+JOURNAL_INLINE_BYTES = Limit(
+    1024 * 1024, "bytes", "a recorded value or payload that stays in its row; a larger one is a blob"
+)
+JOURNAL_VALUE_BYTES = Limit(8 * 1024 * 1024, "bytes", "a step's value, a run's input or its result, as canonical JSON")
+JOURNAL_REPLAY_BYTES = Limit(4 * 1024 * 1024, "bytes", "recorded values loaded at once when an execution is opened")
+JOURNAL_ENTRIES = Limit(10_000, "entries", "what one execution may record")
+APPLY_OPERATIONS = Limit(500, "operations", "operations of a host in one transaction")
+OWNER_LEASE_SECONDS = Limit(30, "seconds", "an owner's lease on an execution")
+OWNER_RENEW_SECONDS = Limit(10, "seconds", "between renewals of an owner's lease")
+STOP_POLL_MS = Limit(500, "milliseconds", "between looks for a stop while a run is running")
+SHORT_WAIT_SECONDS = Limit(1, "seconds", "a wait that a running body sits out; a longer one suspends the run")
+RETRY_ATTEMPTS = Limit(100, "attempts", "a step's schedule")
+RUN_ERROR_BYTES = Limit(2048, "bytes", "a recorded error, with credentials masked")
+RUNS_DEFAULT = Limit(5, "runs", "a description of runs when the request names no limit")
+RUNS_ITEMS = Limit(500, "runs", "a description of runs")
+EXPORT_DEFAULT = Limit(500, "runs", "an export of runs when the request names no limit")
+EXPORT_ITEMS = Limit(5000, "runs", "an export of runs")
+RUN_STEPS_BYTES = Limit(1_000_000, "bytes", "what is kept of the steps of a run that has ended")
+RUN_RETENTION_SECONDS = Limit(
+    30 * 86400, "seconds", "how long a run that has ended is kept, and what it could be resumed from"
+)
+RUN_BRANCHES = Limit(1000, "branches", "a gather or a first")
+STREAM_INTERVAL_MS = Limit(100, "milliseconds", "between two messages of a run's live view")
+STREAM_RING = Limit(256, "messages", "that a run's live view keeps for who is slow")
+BODY_NAME_CHARACTERS = Limit(100, "characters", "a body's name")
 
 # Seals
 SEAL_BATCH = Limit(500, "entries", "history that one transaction seals")

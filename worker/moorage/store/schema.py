@@ -7,10 +7,10 @@ from moorage.kernel.errors import ExecutionSchemaIncompatible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 
-SCHEMA = 1
+SCHEMA = 2
 """The number of the newest file in `d1_schema/`."""
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
 """Raised whenever a stored field is added, so that an older executable refuses what it would drop."""
 
 TABLES = frozenset(
@@ -41,6 +41,11 @@ TABLES = frozenset(
         "artifact_deadlines",
         "awakeables",
         "due_failures",
+        "executions",
+        "runs",
+        "journal",
+        "cursors",
+        "remote_bodies",
     }
 )
 

@@ -112,6 +112,7 @@ class Transaction(Batch):
         self.conflicts: list[Exception] = []
         self.refusals: dict[str, Exception] = {}
         self.told: list[Told] = []
+        self.poked: list[Answer] = []
 
     def require(self, select: str, or_raise: Exception, **parameters: Scalar) -> None:
         """Abort the whole batch with `or_raise` unless `select` yields a row (clause store.conflict)."""
@@ -125,6 +126,10 @@ class Transaction(Batch):
     def run(self, sql: str, **parameters: Scalar) -> Answer:
         """Add a change or a question; its rows (RETURNING) are in the answer after the commit."""
         return self._add(sql, {"now": self.now, **parameters})
+
+    def poke(self, executions: Answer) -> None:
+        """After the commit, tell the hosts of these rows (execution_id, host, runner, body) that there is work."""
+        self.poked.append(executions)
 
     def refuse(self, unique: str, or_raise: Exception) -> None:
         """Raise `or_raise` when the uniqueness of `unique` ("table.column") is what the batch breaks."""

@@ -1,0 +1,1 @@
+"""Executions and what they recorded: entry keys, the journal's rows, and waking who waits. A primitive."""

@@ -1,0 +1,1 @@
+"""Durable runs: admission, owners, the journal's operations, stopping, rewinding, and the record of it all."""

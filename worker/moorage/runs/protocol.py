@@ -1,0 +1,416 @@
+"""The substrate: what a host of bodies asks of Moorage, the same in the Worker and over HTTP (clause runs.substrate).
+
+A host opens an execution, or takes one that is due, and holds it under a lease. From then on all that it records goes
+through `apply`: a list of operations, committed as one transaction under the lease's fence, so that recording step n and
+claiming step n + 1 is one round trip. `Suspend` or `Close` ends the list when the host lets go of the execution.
+
+Nothing here is about a language or a transport: `docs/hosts.md` says the same in words, for hosts in other languages.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
+from moorage.kernel import canonical
+from moorage.kernel.instants import EARLIEST, Instant
+
+Status = Literal["running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"]
+"""Of a run (clause runs.status-set): at work; until an instant; until something ends; and the four ends."""
+
+TERMINAL: frozenset[Status] = frozenset({"success", "failed", "partial_failure", "canceled"})
+
+Grain = Literal["run", "pipeline"]
+"""What a stop stops: one run, or every run in flight under the run's scope and the scopes below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stop that was asked for; it is not a canceled state (clause runs.cancel-race)."""
+
+    requested_at: Instant
+    scope: Grain
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """W3C trace context: 32 and 16 hexadecimal digits. `span_id` is the run's own span, `parent_span` the caller's."""
+
+    trace_id: str
+    span_id: str
+    parent_span: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a step or a run failed: a tag of the closed set, a message, masked and at most 2 KiB, and what it was about."""
+
+    tag: str
+    message: str
+    code: str | None = None
+    step: str | None = None
+
+    def wire(self) -> dict[str, Any]:
+        """As JSON, without what is not known."""
+        told = {"tag": self.tag, "code": self.code, "message": self.message, "step": self.step}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What executes a body: digests (SHA-256) of its implementation, of each declared dependency, and of its public
+    configuration, which holds no credential (clause runs.body-pins)."""
+
+    body: str
+    implementation: str
+    dependencies: Mapping[str, str] = field(default_factory=dict)
+    configuration: str | None = None
+
+    def wire(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "body": self.body,
+            "implementation": self.implementation,
+            "dependencies": dict(self.dependencies),
+            "configuration": self.configuration,
+        }
+
+    @property
+    def digest(self) -> str:
+        """One digest of it all: two builds with the same are the same build."""
+        return canonical.digest(canonical.dumps(self.wire()))
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What an execution is bound to before any input is read: a build, and the SHA-256 of the input."""
+
+    build: Build
+    input: str
+
+    def wire(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**self.build.wire(), "input": self.input}
+
+    @property
+    def reference(self) -> str:
+        """The plan reference: one digest over all pins."""
+        return canonical.digest(canonical.dumps(self.wire()))
+
+
+@dataclass(frozen=True, slots=True)
+class BodyInfo:
+    """A registered body as others see it. `effects` is the closed list of its labels; `host` says where it runs."""
+
+    name: str
+    host: Literal["worker", "remote"]
+    build: Build
+    effects: Sequence[str] = ()
+    description: str = ""
+    input_schema: Mapping[str, Any] | None = None
+    result_schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An execution that a host holds: its run, its lease, its input, and what was recorded before.
+
+    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`.
+    """
+
+    execution_id: str
+    run_id: str
+    body: str
+    scope: str
+    lease: Lease
+    pins: Pins
+    input: Value
+    trace: Trace
+    entries: Sequence[Entry] = ()
+    stop: Stop | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: frozenset[str] = frozenset()
+    started_at: Instant = EARLIEST
+
+    @property
+    def fence(self) -> Fence:
+        """What every write shows."""
+        return Fence(self.execution_id, self.lease.epoch)
+
+
+# --- Operations of `apply` -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Claim an entry before its effect begins. Answered by `Claimed`, or by `Recorded` when it has ended already.
+
+    With `until` it is a wait of time: the entry is `waiting` until that instant and has no effect.
+    """
+
+    key: EntryKey
+    kind: Kind
+    position: str
+    until: Instant | None = None
+    op: Literal["claim"] = "claim"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Record the value of a claimed entry. Answered by `Recorded`; if another value was recorded first, that one is."""
+
+    key: EntryKey
+    value: Value
+    op: Literal["record"] = "record"
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Claim and record at once, for what has no effect outside: an instant, a random number. Answered by `Recorded`."""
+
+    key: EntryKey
+    kind: Kind
+    position: str
+    value: Value
+    op: Literal["put"] = "put"
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Record that an attempt failed. With `next_attempt_at` the entry waits for another one (clause runs.not-before);
+    without, it has failed for good. `bound` names a bound that was struck (clause runs.bound-hit)."""
+
+    key: EntryKey
+    attempt: int
+    failure: Failure
+    next_attempt_at: Instant | None = None
+    bound: str | None = None
+    op: Literal["fail"] = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Mark an entry that has not ended as canceled: it lost a race inside the body, and is waited for no more."""
+
+    key: EntryKey
+    op: Literal["give_up"] = "give_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Mint:
+    """Mint an awakeable as a recorded step. Answered by `Minted`, with the same token each time it is asked.
+
+    It times out `ttl_seconds` after it was first asked.
+    """
+
+    key: EntryKey
+    position: str
+    ttl_seconds: float
+    subject: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    op: Literal["mint"] = "mint"
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Await an awakeable that this execution minted. Answered by `Recorded` when it has ended, else by `Claimed`.
+
+    The recorded value is `{"resolved": payload}`, `{"rejected": {"tag", "message"}}` or `{"timed_out": deadline}`.
+    """
+
+    key: EntryKey
+    position: str
+    awakeable: str
+    op: Literal["await"] = "await"
+
+
+@dataclass(frozen=True, slots=True)
+class StartChild:
+    """Start another run as a child, in the same transaction. Answered by `Claimed`, and by `Recorded` once it has ended.
+
+    The recorded value is `{"run_id", "status", "result"?, "error"?}`. `scope` None is the parent's scope, a slash, and the
+    label with the beginning of the input's hash. A host that runs the child's body elsewhere needs nothing but its name.
+    """
+
+    key: EntryKey
+    position: str
+    body: str
+    input: Value
+    scope: str | None = None
+    op: Literal["start_child"] = "start_child"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Publish records, and record their ids, in the same transaction. Answered by `Recorded`, with `{"records": [ids]}`.
+
+    Each is `{"kind", "body", "metadata"?, "parents"?, "priority"?, "not_before"?}`, as for `POST /records`.
+    """
+
+    key: EntryKey
+    position: str
+    records: Sequence[Mapping[str, Any]]
+    op: Literal["publish"] = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCursor:
+    """Move a cursor of the scope, and record it. Answered by `Recorded`, with `{"position", "revision"}`.
+
+    `expected` is the revision that the host read, 0 for none: another one raises CursorMoved. With `records` they are
+    published in the same transaction, so that rows and position are one commit.
+    """
+
+    key: EntryKey
+    position: str
+    name: str
+    value: Value
+    expected: int
+    records: Sequence[Mapping[str, Any]] = ()
+    op: Literal["commit_cursor"] = "commit_cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class SetMetadata:
+    """Replace the run's metadata. Past METADATA_BYTES: RunMetadataTooLarge, with nothing changed. Answered by `Done`."""
+
+    metadata: Mapping[str, Any]
+    op: Literal["set_metadata"] = "set_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Let go of the execution until `next_attempt_at` or until something that it awaits ends. Only as the last operation.
+
+    `waiting` has an instant, `suspended` need not. `awaiting` is for people: labels, with what they wait for. Raises
+    ExecutionWoken when something that is awaited has ended meanwhile: then nothing was let go, and the host goes on.
+    """
+
+    status: Literal["waiting", "suspended"]
+    next_attempt_at: Instant | None
+    awaiting: Sequence[Mapping[str, Any]] = ()
+    op: Literal["suspend"] = "suspend"
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the run. Only as the last operation. `success` retires the execution, with its journal; so does any end of an
+    execution that recorded nothing. Otherwise the execution stays for the next opening of its scope (clauses
+    runs.pin-release, runs.partial-failure, runs.resumable-remains)."""
+
+    status: Literal["success", "failed", "canceled"]
+    result: Value | None = None
+    error: Failure | None = None
+    op: Literal["close"] = "close"
+
+
+Operation = (
+    Claim | Record | Put | Fail | GiveUp | Mint | Await | StartChild | Publish | CommitCursor | SetMetadata | Suspend | Close
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The entry is the host's: run the effect, or wait. `attempt` is the number of this try, from 1."""
+
+    attempt: int
+    ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The entry has ended, or is taken: what it holds."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """An awakeable of the run, with its token, which is stored nowhere."""
+
+    id: str
+    token: str = field(repr=False)
+    deadline: Instant
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to tell."""
+
+
+Outcome = Claimed | Recorded | Minted | Done
+
+
+class Substrate(Protocol):
+    """What a host of bodies asks of Moorage. Every method raises what `kernel.errors` says, LeaseFenced and LeaseExpired
+    above all: whoever gets one of these has lost the execution and must let go of it at once, sending nothing more."""
+
+    async def apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
+        """Commit all operations as one transaction, and answer each. One round trip, but for values past the inline
+        cutoff and for entries that somebody else has taken."""
+
+    async def refresh(self, fence: Fence) -> list[Entry]:
+        """The entries whose wait is over: awakeables that ended, children that ended. One round trip."""
+
+    async def values(self, fence: Fence, keys: Sequence[EntryKey]) -> list[Value]:
+        """The values of done entries, with their text. Raises BlobMissing, BlobCorrupt."""
+
+    async def cursor(self, fence: Fence, name: str) -> tuple[Value | None, int]:
+        """A cursor of the scope, and its revision; None and 0 when there is none."""
+
+    async def renew(self, fences: Sequence[Fence]) -> dict[str, Lease]:
+        """Extend the leases by OWNER_LEASE_SECONDS from now; by execution id. One that was lost is missing."""
+
+    async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
+        """The stops that were asked for, by execution id. One round trip, one row each."""
+
+
+# --- What a host tells its observers ---------------------------------------------------------------------------------
+
+StepStatus = Literal["running", "waiting", "success", "failed", "canceled"]
+"""Of a step in views: its effect may be under way, until an instant or an end, and the three ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepChange:
+    """What has changed of a step. Outputs appear by reference only: `<label>@<input hash>`, and bytes."""
+
+    run_id: str
+    label: str
+    input_sha256: str
+    kind: Kind
+    position: str
+    status: StepStatus
+    attempt: int
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    next_attempt_at: Instant | None = None
+    output_bytes: int | None = None
+    ref: str | None = None
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunChange:
+    """What has changed of a run; None is unchanged or not known."""
+
+    run_id: str
+    status: Status
+    attempt: int
+    ended_at: Instant | None = None
+    next_attempt_at: Instant | None = None
+    awaiting: Sequence[Mapping[str, Any]] | None = None
+    error: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None
+    result_bytes: int | None = None
+
+
+class Observer(Protocol):
+    """Told of changes after they were stored. Never waits and never raises (clause runs.stream)."""
+
+    def tell(self, change: StepChange | RunChange) -> None:
+        """Take note of a change."""
