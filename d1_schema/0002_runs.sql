@@ -5,7 +5,8 @@
 --                `expires_at` are the owner's lease: every write of a host is fenced by them. A row is removed when the
 --                execution is retired, and with it its journal; what happened stays in `runs` and in history.
 --                `wake_at` is when the Clock must look at it if nobody did before; NULL: not until something ends.
---                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for
+--                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for.
+--                `config` is the configuration of the scope as it was when the execution was opened
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
 --                `steps` is written when the run ends: what its journal looked like, without the values
 -- journal        what an execution recorded, one row for each (label, hash of input). `position` is the branch and the place
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS executions (
     subject TEXT NOT NULL,
     credential TEXT,
     requested_plan TEXT,
+    config TEXT NOT NULL DEFAULT '{}',
     opened_at INTEGER NOT NULL,
     input_sha256 TEXT NOT NULL,
     input_size INTEGER NOT NULL,

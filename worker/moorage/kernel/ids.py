@@ -25,6 +25,11 @@ def new(prefix: Prefix, now: Instant) -> str:
     return f"{prefix}_{_encode((now << 80) | secrets.randbits(80))}"
 
 
+def earliest(prefix: Prefix, instant: Instant) -> str:
+    """The bound that no id of an earlier instant reaches, for ranges of time over ids."""
+    return f"{prefix}_{_encode(instant << 80)}"
+
+
 def several(prefix: Prefix, now: Instant, count: int) -> list[str]:
     """`count` fresh ids in ascending order, for a batch whose order is kept."""
     first = (now << 80) | secrets.randbits(79)

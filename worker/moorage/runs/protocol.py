@@ -77,6 +77,11 @@ class Build:
             "configuration": self.configuration,
         }
 
+    @classmethod
+    def of(cls, wire: Mapping[str, Any]) -> "Build":
+        """The build that `wire` gave."""
+        return cls(wire["body"], wire["implementation"], dict(wire["dependencies"]), wire["configuration"])
+
     @property
     def digest(self) -> str:
         """One digest of it all: two builds with the same are the same build."""
@@ -93,6 +98,11 @@ class Pins:
     def wire(self) -> dict[str, Any]:
         """As JSON."""
         return {**self.build.wire(), "input": self.input}
+
+    @classmethod
+    def of(cls, wire: Mapping[str, Any]) -> "Pins":
+        """The pins that `wire` gave."""
+        return cls(Build.of(wire), wire["input"])
 
     @property
     def reference(self) -> str:
