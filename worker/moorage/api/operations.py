@@ -1,0 +1,324 @@
+"""The operations of a host as they come over the wire: what `POST /executions/{id}/journal` takes.
+
+Each becomes the operation of `runs.protocol` that it names. A value is any JSON, or the `blob` of one that was stored by
+`PUT /executions/{id}/blobs` before.
+"""
+
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from moorage.api.fields import JsonObject, Sent, SentInstant
+from moorage.journal.model import NO_INPUT, EntryKey, Kind, Value
+from moorage.kernel import canonical
+from moorage.kernel.errors import FailureTag
+from moorage.kernel.instants import render
+from moorage.kernel.limits import (
+    APPLY_OPERATIONS,
+    AWAKE_TTL_SECONDS,
+    BODY_NAME_CHARACTERS,
+    ID_CHARACTERS,
+    JOURNAL_VALUE_BYTES,
+    PUBLISH_BATCH,
+    RECORD_PARENTS,
+    RECORD_PRIORITY,
+    RETRY_ATTEMPTS,
+    TEXT_CHARACTERS,
+)
+from moorage.runs import protocol
+from moorage.runs.protocol import Failure, Operation
+
+S = TypeVar("S", bound="Sent")
+
+_Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
+Label = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS), description="The step's label.")]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 in lower-case hex.")]
+Position = Annotated[
+    str,
+    Field(max_length=int(TEXT_CHARACTERS), pattern="^[0-9][0-9./]*$", description="Where in the body it is asked for."),
+]
+Attempt = Annotated[int, Field(ge=1, le=10 * int(RETRY_ATTEMPTS))]
+BodyName = Annotated[str, Field(min_length=1, max_length=int(BODY_NAME_CHARACTERS), description="A body's name.")]
+ScopeName = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), description="What the execution is of.")]
+
+
+class BlobSent(Sent):
+    """A value that was stored before: its digest, and the bytes of its canonical JSON."""
+
+    sha256: Sha256
+    size: int = Field(ge=0, le=int(JOURNAL_VALUE_BYTES))
+
+    def value(self) -> Value:
+        """What the substrate takes."""
+        return Value(None, self.size, self.sha256)
+
+
+class FailureSent(Sent):
+    """Why a step or a run failed: a tag of the closed set, a sentence for people, and what it was about."""
+
+    tag: Annotated[FailureTag, Field(strict=False)]
+    message: str = Field(max_length=64 * int(TEXT_CHARACTERS))
+    code: _Text | None = None
+    step: Label | None = None
+
+    def failure(self) -> Failure:
+        """What the substrate takes."""
+        return Failure(self.tag.value, self.message, self.code, self.step)
+
+
+class KeyedSent(Sent):
+    """An entry by its key; without a hash, that of a step without input."""
+
+    label: Label
+    input_sha256: Sha256 = NO_INPUT
+
+    @property
+    def key(self) -> EntryKey:
+        """What the substrate takes."""
+        return EntryKey(self.label, self.input_sha256)
+
+
+class _Valued(KeyedSent):
+    """An entry with a value: any JSON, null too, or a blob; one of the two."""
+
+    value: Any = None
+    blob: BlobSent | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        return _exactly_one(self, "value")
+
+    def told(self) -> Value:
+        """What the substrate takes."""
+        return _value(self.value, self.blob)
+
+
+class ClaimSent(KeyedSent):
+    """Claim an entry before its effect begins; with `until`, wait until then."""
+
+    op: Literal["claim"]
+    kind: Kind
+    position: Position
+    until: SentInstant | None = None
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Claim(self.key, self.kind, self.position, self.until)
+
+
+class RecordSent(_Valued):
+    """Record the value of a claimed entry. The first that is recorded stands."""
+
+    op: Literal["record"]
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Record(self.key, self.told())
+
+
+class PutSent(_Valued):
+    """Claim and record at once what has no effect outside."""
+
+    op: Literal["put"]
+    kind: Kind
+    position: Position
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Put(self.key, self.kind, self.position, self.told())
+
+
+class FailSent(KeyedSent):
+    """Record that an attempt failed; without `next_attempt_at`, for good."""
+
+    op: Literal["fail"]
+    attempt: Attempt
+    failure: FailureSent
+    next_attempt_at: SentInstant | None = None
+    bound: _Text | None = Field(default=None, description="The bound that was struck, if one was.")
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Fail(self.key, self.attempt, self.failure.failure(), self.next_attempt_at, self.bound)
+
+
+class GiveUpSent(KeyedSent):
+    """Wait no more for an entry that has not ended."""
+
+    op: Literal["give_up"]
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.GiveUp(self.key)
+
+
+class MintSent(KeyedSent):
+    """Mint an awakeable as a recorded step; asked again it answers the same token."""
+
+    op: Literal["mint"]
+    position: Position
+    ttl_seconds: float = Field(gt=0, le=int(AWAKE_TTL_SECONDS))
+    subject: _Text | None = None
+    metadata: JsonObject = Field(default_factory=dict)
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Mint(self.key, self.position, self.ttl_seconds, self.subject, self.metadata)
+
+
+class AwaitSent(KeyedSent):
+    """Await an awakeable that the execution minted."""
+
+    op: Literal["await"]
+    position: Position
+    awakeable: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Await(self.key, self.position, self.awakeable)
+
+
+class StartChildSent(KeyedSent):
+    """Start another run as a child, in the same transaction; without `scope`, under the parent's."""
+
+    op: Literal["start_child"]
+    position: Position
+    body: BodyName
+    input: Any = None
+    blob: BlobSent | None = None
+    scope: ScopeName | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        return _exactly_one(self, "input")
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.StartChild(self.key, self.position, self.body, _value(self.input, self.blob), self.scope)
+
+
+class PublishedSent(Sent):
+    """A record to publish. Its id is made of the entry's key, so that it is published once however often it is asked."""
+
+    kind: str
+    body: JsonObject
+    metadata: JsonObject = Field(default_factory=dict)
+    parents: list[str] = Field(default_factory=list, max_length=int(RECORD_PARENTS))
+    priority: int = Field(default=0, ge=-int(RECORD_PRIORITY), le=int(RECORD_PRIORITY))
+    not_before: SentInstant | None = None
+
+    def wire(self) -> JsonObject:
+        """What the substrate takes: JSON, without what was not sent."""
+        told = self.model_dump(exclude_unset=True)
+        return told if self.not_before is None else {**told, "not_before": render(self.not_before)}
+
+
+class PublishSent(KeyedSent):
+    """Publish records and record their ids, in the same transaction."""
+
+    op: Literal["publish"]
+    position: Position
+    records: list[PublishedSent] = Field(min_length=1, max_length=int(PUBLISH_BATCH))
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Publish(self.key, self.position, [one.wire() for one in self.records])
+
+
+class CommitCursorSent(_Valued):
+    """Move a cursor of the scope that has the revision `expected`, 0 for none, and publish records with it."""
+
+    op: Literal["commit_cursor"]
+    position: Position
+    name: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
+    expected: int = Field(ge=0, le=2**53 - 1)
+    records: list[PublishedSent] = Field(default_factory=list, max_length=int(PUBLISH_BATCH))
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        records = [one.wire() for one in self.records]
+        return protocol.CommitCursor(self.key, self.position, self.name, self.told(), self.expected, records)
+
+
+class SetMetadataSent(Sent):
+    """Replace the run's metadata."""
+
+    op: Literal["set_metadata"]
+    metadata: JsonObject
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.SetMetadata(self.metadata)
+
+
+class SuspendSent(Sent):
+    """Let go of the execution until an instant, or until something that it awaits ends. Only as the last operation."""
+
+    op: Literal["suspend"]
+    status: Literal["waiting", "suspended"]
+    next_attempt_at: SentInstant | None = None
+    awaiting: list[JsonObject] = Field(default_factory=list, max_length=int(APPLY_OPERATIONS))
+
+    @model_validator(mode="after")
+    def _until(self) -> Self:
+        if self.status == "waiting" and self.next_attempt_at is None:
+            raise PydanticCustomError("until", "a run that waits needs next_attempt_at")
+        return self
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.Suspend(self.status, self.next_attempt_at, self.awaiting)
+
+
+class CloseSent(Sent):
+    """End the run. Only as the last operation. A success has a `result`, or its `blob`; a failure has an `error`."""
+
+    op: Literal["close"]
+    status: Literal["success", "failed", "canceled"]
+    result: Any = None
+    blob: BlobSent | None = None
+    error: FailureSent | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.status == "failed") != (self.error is not None):
+            raise PydanticCustomError("error", "a failed run has an error, and no other has")
+        if self.status == "success":
+            return _exactly_one(self, "result")
+        if {"result", "blob"} & self.model_fields_set:
+            raise PydanticCustomError("result", "only a success has a result")
+        return self
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        result = _value(self.result, self.blob) if self.status == "success" else None
+        return protocol.Close(self.status, result, None if self.error is None else self.error.failure())
+
+
+OperationSent = Annotated[
+    ClaimSent
+    | RecordSent
+    | PutSent
+    | FailSent
+    | GiveUpSent
+    | MintSent
+    | AwaitSent
+    | StartChildSent
+    | PublishSent
+    | CommitCursorSent
+    | SetMetadataSent
+    | SuspendSent
+    | CloseSent,
+    Field(discriminator="op"),
+]
+
+
+def _exactly_one(sent: S, name: str) -> S:
+    if (name in sent.model_fields_set) == ("blob" in sent.model_fields_set):
+        raise PydanticCustomError("one_value", "has either {name} or blob", {"name": name})
+    return sent
+
+
+def _value(given: Any, blob: BlobSent | None) -> Value:
+    return blob.value() if blob is not None else Value.of(canonical.dumps(given))
