@@ -127,6 +127,7 @@ JOURNAL_VALUE_BYTES = Limit(8 * 1024 * 1024, "bytes", "a step's value, a run's i
 JOURNAL_REPLAY_BYTES = Limit(4 * 1024 * 1024, "bytes", "recorded values loaded at once when an execution is opened")
 JOURNAL_ENTRIES = Limit(10_000, "entries", "what one execution may record")
 APPLY_OPERATIONS = Limit(500, "operations", "operations of a host in one transaction")
+SCOPE_CHARACTERS = Limit(1000, "characters", "the scope of a run, a child's child's included")
 OWNER_LEASE_SECONDS = Limit(30, "seconds", "an owner's lease on an execution")
 OWNER_RENEW_SECONDS = Limit(10, "seconds", "between renewals of an owner's lease")
 STOP_POLL_MS = Limit(500, "milliseconds", "between looks for a stop while a run is running")
