@@ -55,7 +55,8 @@
 -- blob_sweep     one row: when the bucket is next compared with blob_references, and how far that has come
 -- artifact_deadlines  artifacts that are shredded unless a record names them as a parent by then
 -- awakeables     promises that the outside resolves; only the SHA-256 of the token is kept. `execution_id` is who minted it in
---                a run and is woken when it ends. A payload of more than a mebibyte is an object of the bucket
+--                a run and is woken when it ends. A payload of more than a mebibyte is an object of the bucket,
+--                of `payload_size` bytes, which holds `{"resolved": payload}` and is held by the awakeable's id
 -- due_failures   due work that failed when the clock fired it, and when it is tried again
 
 CREATE TABLE IF NOT EXISTS moorage (
@@ -388,6 +389,8 @@ CREATE TABLE IF NOT EXISTS awakeables (
     ended_by TEXT,
     execution_id TEXT,
     payload_blob TEXT,
+    payload_size INTEGER,
+    CHECK ((payload_blob IS NULL) = (payload_size IS NULL)),
     CHECK ((state = 'resolved') = (payload IS NOT NULL OR payload_blob IS NOT NULL)),
     CHECK ((state = 'rejected') = (failure IS NOT NULL)),
     CHECK ((state = 'pending') = (ended_at IS NULL))

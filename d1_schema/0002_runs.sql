@@ -12,7 +12,8 @@
 -- journal        what an execution recorded, one row for each (label, hash of input). `position` is the branch and the place
 --                in it where the body asked. state: pending (claimed, the effect may be under way), waiting (until
 --                next_attempt_at), done, failed, canceled. `ref` is the awakeable or the run that an entry waits for.
---                A value of more than a mebibyte is an object of the bucket, held by the execution's id
+--                A value of more than a mebibyte is an object of the bucket, held by the execution's id, or, when it resolved
+--                an awakeable, by that one's. `journal_waits` finds who awaits an awakeable
 -- cursors        positions committed by runs, by scope and name
 -- remote_bodies  bodies that hosts outside the Worker offer
 
@@ -113,6 +114,8 @@ CREATE TABLE IF NOT EXISTS journal (
     CHECK (state <> 'waiting' OR next_attempt_at IS NOT NULL),
     CHECK (state <> 'done' OR (value IS NULL) <> (blob IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS journal_waits ON journal (ref) WHERE kind = 'wait';
 
 CREATE TABLE IF NOT EXISTS cursors (
     scope TEXT NOT NULL,

@@ -1,24 +1,18 @@
 """Minting an awakeable (clauses awake.mint, awake.deadline)."""
 
-from moorage.awakeables import statements
-from moorage.awakeables.model import Awakeable, Draft, Minted, token_sha256
+from moorage.awakeables import checks, statements
+from moorage.awakeables.model import TOKEN_PREFIX, Awakeable, Draft, Minted, token_sha256
 from moorage.catalog.access import Action, Caller
 from moorage.history.append import Event, append
 from moorage.idempotency.keys import AlreadyDone, Derivation, Key, derive_secret, recall, remember
-from moorage.kernel import canonical, ids
-from moorage.kernel.errors import AwakeableUnknown, Forbidden, IdempotencyConflict, RequestInvalid
-from moorage.kernel.instants import EARLIEST, LATEST, Instant, after, render
-from moorage.kernel.limits import AWAKE_TTL_SECONDS, METADATA_BYTES, TEXT_CHARACTERS
-from moorage.kernel.refusals import refused
+from moorage.kernel import ids
+from moorage.kernel.errors import AwakeableUnknown, Forbidden, IdempotencyConflict
+from moorage.kernel.instants import Instant, render
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 
-TOKEN_PREFIX = "awk_tok"  # noqa: S105  what every token begins with
-
 MINTERS: tuple[Action, ...] = ("publish", "execute")
 """Who may mint: whoever may put work in, by a record or by a run, on whatever kind."""
-
-_SHORTEST_SECONDS = 0.001
 
 
 async def mint(db: Database, caller: Caller, now: Instant, draft: Draft, key: Key | None = None) -> Minted:
@@ -33,7 +27,7 @@ async def mint(db: Database, caller: Caller, now: Instant, draft: Draft, key: Ke
     """
     if not caller.may_somewhere(MINTERS):
         raise Forbidden("minting an awakeable needs the action publish or execute")
-    created_at, deadline = _span(draft, now)
+    created_at, deadline = checks.span(draft.ttl_seconds, draft.created_at, now)
     awakeable_id = ids.new("awk", now)
     derivation = Derivation(caller.bearer)
     token = ids.token(TOKEN_PREFIX) if key is None else derive_secret(derivation, key, TOKEN_PREFIX)
@@ -44,9 +38,9 @@ async def mint(db: Database, caller: Caller, now: Instant, draft: Draft, key: Ke
         statements.MINT,
         id=awakeable_id,
         token_sha256=token_sha256(token),
-        subject=_text(draft.subject, "subject"),
-        label=_text(draft.label, "label"),
-        metadata=_metadata(draft),
+        subject=checks.text(draft.subject, "subject"),
+        label=checks.text(draft.label, "label"),
+        metadata=checks.metadata(draft.metadata),
         created_at=created_at,
         caller=caller.subject,
         deadline=deadline,
@@ -72,32 +66,3 @@ async def _minted_before(db: Database, caller: Caller, now: Instant, key: Key) -
     if row["token_sha256"] != token_sha256(token):
         raise IdempotencyConflict("the idempotency key was used with another bearer token of this subject")
     return Minted(Awakeable.of(row), token)
-
-
-def _span(draft: Draft, now: Instant) -> tuple[Instant, Instant]:
-    if not _SHORTEST_SECONDS <= draft.ttl_seconds <= AWAKE_TTL_SECONDS:
-        raise _invalid("ttl_seconds", f"must lie between {_SHORTEST_SECONDS} and {AWAKE_TTL_SECONDS} seconds")
-    created_at = now if draft.created_at is None else draft.created_at
-    if not EARLIEST <= created_at <= LATEST:
-        raise _invalid("created_at", "must lie between the years 1970 and 9999")
-    deadline = after(created_at, draft.ttl_seconds)
-    if deadline > after(now, AWAKE_TTL_SECONDS):
-        raise _invalid("created_at", f"puts the deadline further ahead than {AWAKE_TTL_SECONDS} seconds")
-    return created_at, deadline
-
-
-def _text(value: str | None, name: str) -> str | None:
-    if value is not None and not 1 <= len(value) <= TEXT_CHARACTERS:
-        raise _invalid(name, f"must have 1 to {TEXT_CHARACTERS} characters")
-    return value
-
-
-def _metadata(draft: Draft) -> str:
-    text = canonical.dumps(dict(draft.metadata))
-    if canonical.size(text) > METADATA_BYTES:
-        raise _invalid("metadata", f"must have at most {METADATA_BYTES} bytes as canonical JSON")
-    return text
-
-
-def _invalid(name: str, message: str) -> RequestInvalid:
-    return refused(f"/{name}", message, f"{name} {message}")

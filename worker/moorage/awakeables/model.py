@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant, render
 from moorage.store.transaction import Row
+
+TOKEN_PREFIX: Final = "awk_tok"  # noqa: S105 - what every token begins with
 
 State = Literal["pending", "resolved", "rejected", "timed_out"]
 

@@ -10,10 +10,45 @@ SELECT id, CASE WHEN state = 'pending' AND deadline <= :now THEN 'timed_out' ELS
     CASE WHEN state = 'pending' AND deadline <= :now THEN '{CLOCK}' ELSE ended_by END AS ended_by
 """
 
+# How an awakeable `a` has ended, as the value that the journal records for whoever awaits it (clause awake.journal). Past its
+# deadline a pending one has timed out, though nobody wrote it down yet. A payload that is an object of the bucket was stored
+# as this very value, so that both rows name one object.
+HAS_ENDED = "(a.state <> 'pending' OR a.deadline <= :now)"
+OUTCOME_VALUE = """
+CASE a.state
+    WHEN 'resolved' THEN '{"resolved":' || a.payload || '}'
+    WHEN 'rejected' THEN '{"rejected":' || a.failure || '}'
+    ELSE '{"timed_out":"' || strftime('%Y-%m-%dT%H:%M:%S', a.deadline / 1000, 'unixepoch')
+        || printf('.%03dZ"}', a.deadline % 1000)
+END
+""".strip()
+OUTCOME_BLOB = "a.payload_blob"
+OUTCOME_SIZE = f"coalesce(a.payload_size, length(CAST({OUTCOME_VALUE} AS BLOB)))"
+OUTCOME_AT = "coalesce(a.ended_at, a.deadline)"
+
 # Mints one, pending whatever its deadline.
 MINT = """
 INSERT INTO awakeables (id, token_sha256, state, subject, label, metadata, created_at, created_by, deadline)
 VALUES (:id, :token_sha256, 'pending', :subject, :label, :metadata, :created_at, :caller, :deadline)
+"""
+
+# Mints the awakeable of a run's entry, if the entry that the transaction has just written is the one that names it.
+MINT_FOR_ENTRY = """
+INSERT INTO awakeables (id, token_sha256, state, subject, label, metadata, created_at, created_by, deadline, execution_id)
+SELECT :id, :token_sha256, 'pending', :subject, :entry, :metadata, :created_at, :caller, :deadline, :execution_id
+FROM journal WHERE execution_id = :execution_id AND label = :entry AND input_sha256 = :input_sha256 AND ref = :id
+"""
+
+# The awakeable that a run's entry names, with what proves that a token is its own.
+OF_ENTRY = """
+SELECT a.id, a.token_sha256, a.deadline FROM journal AS j JOIN awakeables AS a ON a.id = j.ref
+WHERE j.execution_id = :execution_id AND j.label = :entry AND j.input_sha256 = :input_sha256
+"""
+
+# The history entry of the awakeable of an id that the statement just before changed.
+CHANGED_BY_ID = """
+SELECT 0 AS ordinal, id AS subject, NULL AS kind, :data AS data, NULL AS content_sha256
+FROM awakeables WHERE id = :id AND changes() = 1
 """
 
 # Reads one that its minter mints again under the same idempotency key, with what proves that the token is the same.

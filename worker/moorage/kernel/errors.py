@@ -28,7 +28,7 @@
     |- RateLimited, KindFull 429
     `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing 503
-       |- ExecutionSchemaIncompatible, CapabilityUnwired 503
+       |- ExecutionSchemaIncompatible, CapabilityUnwired, AwakeableTokenLost 503
        |- BlobMissing, BlobCorrupt 500
        `- StorageLimitExceeded, InternalError 500
 
@@ -546,6 +546,12 @@ class ExecutionSchemaIncompatible(DeploymentError):
 
 class CapabilityUnwired(DeploymentError):
     """The host's profile lacks a capability that the body asked for; nothing of it was done."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class AwakeableTokenLost(DeploymentError):
+    """The derivation key that made an awakeable's token is no longer among the deployment's."""
 
     tag = FailureTag.INCOMPATIBLE
 

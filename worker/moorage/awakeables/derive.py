@@ -1,0 +1,75 @@
+"""Tokens of awakeables that runs mint: derived from the entry, so that a replay tells the same one (clause awake.mint).
+
+A token is an HMAC of the entry's key under a derivation key of the deployment. Nothing that is stored tells it: the row holds
+its SHA-256, by which the key that made it is found again.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from moorage.awakeables.model import TOKEN_PREFIX, token_sha256
+from moorage.journal.model import EntryKey
+from moorage.kernel import canonical
+from moorage.kernel.errors import AwakeableTokenLost, CapabilityUnwired
+
+DERIVATION_KEYS: Final = "MOORAGE_DERIVATION_KEYS"
+"""The secret that holds the keys."""
+
+KEY_CHARACTERS: Final = 32
+"""How long a configured key is at least; a shorter one could be guessed, and counts as none."""
+
+Keys = Sequence[bytes]
+"""The derivation keys. The first mints; all are tried when a token is told again."""
+
+
+def keys_of(configured: str | None, root_token: str | None) -> tuple[bytes, ...]:
+    """The keys that a deployment has: those of DERIVATION_KEYS, between commas or spaces, and the root token after them.
+
+    So a deployment that sets keys later still tells what the root token made, and one that sets none mints with the root
+    token. Keys of fewer than KEY_CHARACTERS count as none.
+    """
+    listed = (configured or "").replace(",", " ").split()
+    own = [key for key in listed if len(key) >= KEY_CHARACTERS]
+    return tuple(key.encode() for key in [*own, *([root_token] if root_token else [])])
+
+
+def mint_token(keys: Keys, execution_id: str, entry: EntryKey) -> str:
+    """The token of a new awakeable of this entry. Raises CapabilityUnwired when the deployment has no key at all."""
+    if not keys:
+        raise CapabilityUnwired(f"a run mints awakeables only where {DERIVATION_KEYS} or a root token is set")
+    return derive(keys[0], execution_id, entry)
+
+
+def token_for(keys: Keys, sha256: str, execution_id: str, entry: EntryKey) -> str | None:
+    """The token whose SHA-256 is stored, by whichever key made it; None when that key is no longer among them.
+
+    Every key is tried and compared in constant time, so that nothing tells which one it was.
+    """
+    found: str | None = None
+    for key in keys:
+        token = derive(key, execution_id, entry)
+        if hmac.compare_digest(token_sha256(token), sha256):
+            found = token
+    return found
+
+
+def told(keys: Keys, sha256: str, execution_id: str, entry: EntryKey) -> str:
+    """The same, where it is needed. Raises AwakeableTokenLost, which says how to get it back."""
+    token = token_for(keys, sha256, execution_id, entry)
+    if token is None:
+        raise AwakeableTokenLost(
+            f"the token of the awakeable {entry.label!r} cannot be told again: the key that made it is gone; add it to "
+            f"{DERIVATION_KEYS}, after the key that mints now, and open the run again",
+            label=entry.label,
+        )
+    return token
+
+
+def derive(key: bytes, execution_id: str, entry: EntryKey) -> str:
+    """The token that this key makes for this entry: 256 bits."""
+    message = canonical.dumps([execution_id, entry.label, entry.input_sha256]).encode()
+    raw = hmac.new(key, message, hashlib.sha256).digest()
+    return f"{TOKEN_PREFIX}_{base64.urlsafe_b64encode(raw).rstrip(b'=').decode()}"
