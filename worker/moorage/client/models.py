@@ -307,6 +307,71 @@ class Awakeable(Answered):
     payload: Any = None
 
 
+class RunFailure(Answered):
+    """Why a run, or a step of one, failed: a tag of the closed set, and what it was about."""
+
+    tag: str
+    message: str
+    code: str | None = None
+    step: str | None = None
+
+
+class Started(Answered):
+    """A run that was started, or that the same Idempotency-Key started before."""
+
+    run_id: str
+    execution_id: str
+    status: str
+
+
+class Run(Answered):
+    """A run. `result` is there once it succeeded, `error` once it failed; `next_attempt_at` while it waits for an instant,
+    and `awaiting` says what it waits for."""
+
+    run_id: str
+    execution_id: str
+    body: str
+    scope: str
+    status: str
+    attempt: int
+    started_at: Moment
+    ended_at: Moment | None = None
+    result: Any = None
+    error: RunFailure | None = None
+    next_attempt_at: Moment | None = None
+    awaiting: list[dict[str, Any]] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run goes no further."""
+        return self.status in ("success", "failed", "partial_failure", "canceled")
+
+
+class Step(Answered):
+    """A step of a run. Its output appears by reference; `Runs.output` loads it."""
+
+    label: str
+    input_sha256: str
+    kind: str
+    position: str
+    status: str
+    attempt: int
+    started_at: Moment
+    ended_at: Moment | None = None
+    next_attempt_at: Moment | None = None
+    error: RunFailure | None = None
+
+
+class Body(Answered):
+    """A registered body: where it runs, what pins its executions, and the closed list of its labels."""
+
+    name: str
+    host: str
+    build: dict[str, Any]
+    effects: list[str]
+    description: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Some items of a list, and where it goes on; None at its end."""

@@ -15,6 +15,7 @@ from moorage.client.jobs import Handler, Job
 from moorage.client.models import Change, Entry, Page
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
+from moorage.client.runs import Runs
 from moorage.client.seals import Seals
 from moorage.client.sessions import Sessions
 from moorage.client.timing import RealTime, Timing
@@ -67,6 +68,7 @@ class Moorage:
         self.awakeables = Awakeables(self.wire)
         self.artifacts = Artifacts(self.wire)
         self.seals = Seals(self.wire)
+        self.runs = Runs(self.wire)
 
     def __repr__(self) -> str:
         return f"Moorage({self.url!r})"

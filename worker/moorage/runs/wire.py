@@ -13,7 +13,6 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, parse, render
 from moorage.runs.protocol import (
     Await,
-    Build,
     Claim,
     Claimed,
     Close,
@@ -130,11 +129,6 @@ def entry_of(told: Mapping[str, Any]) -> Entry:
     )
 
 
-def build_of(told: Mapping[str, Any]) -> Build:
-    """The build that `Build.wire` told; further members are passed over."""
-    return Build(told["body"], told["implementation"], dict(told["dependencies"]), told.get("configuration"))
-
-
 # --- Executions ------------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +165,7 @@ def execution_of(told: Mapping[str, Any]) -> Execution:
         body=told["body"],
         scope=told["scope"],
         lease=lease_of(told["lease"]),
-        pins=Pins(build_of(told["pins"]), told["pins"]["input"]),
+        pins=Pins.of(told["pins"]),
         input=value_of(given, "input"),
         trace=Trace(trace["trace_id"], trace["span_id"], trace.get("parent_span"), trace.get("state")),
         entries=[entry_of(entry) for entry in told["entries"]],

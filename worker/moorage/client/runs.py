@@ -1,0 +1,165 @@
+"""Start runs, watch how they go, and stop them."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from moorage.client.keys import fresh_key
+from moorage.client.models import Body, Run, Started, Step, rfc3339
+from moorage.client.paging import segment
+from moorage.client.problems import ClientFailure
+from moorage.client.wire import Wire
+from moorage.kernel.limits import RUNS_ITEMS
+
+_FIRST_LOOK: Final = 0.1
+_LONGEST_LOOK: Final = 5.0
+
+
+class RunFailed(ClientFailure):
+    """A run ended without a result. `run` tells how: branch on its `status`, and on the `tag` or `code` of its `error`."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        told = f": {run.error.code or run.error.tag}: {run.error.message}" if run.error else ""
+        super().__init__(f"run {run.run_id} of {run.body!r} ended as {run.status}{told}")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Runs, newest first. `truncated` tells that there were more in the window, `window` what was looked at."""
+
+    items: Sequence[Run]
+    next_cursor: str | None
+    truncated: bool
+    window: Mapping[str, Any]
+
+
+class Runs:
+    """The operations on runs and on their executions. Each raises Problem and Unanswered."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def start(
+        self,
+        body: str,
+        input: Any = None,  # noqa: A002  as everywhere in the interface
+        *,
+        scope: str | None = None,
+        key: str | None = None,
+        **more: Any,
+    ) -> Started:
+        """Start a run of a body. Under a `scope` at most one execution is pending; a later run of it goes on where the
+        earlier one ended. With a `key` of your own, the same start again is the same run, for a day.
+
+        `more` goes into the request: `metadata`, for instance.
+        """
+        sent: dict[str, Any] = {"body": body, "input": input, **more}
+        if scope is not None:
+            sent["scope"] = scope
+        return Started.model_validate(await self._wire.call("POST", "/runs", sent, key=key or fresh_key()))
+
+    async def get(self, run_id: str) -> Run:
+        """One run."""
+        return Run.model_validate(await self._wire.call("GET", f"/runs/{segment(run_id)}"))
+
+    async def list(
+        self,
+        *,
+        body: str | None = None,
+        scope: str | None = None,
+        status: str | None = None,
+        since: str | datetime | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Description:
+        """Runs, newest first: five unless `limit` says otherwise, and RUNS_ITEMS at most. `since` is an instant, or a day
+        as YYYY-MM-DD."""
+        spelled = rfc3339(since) if isinstance(since, datetime) else since
+        query = {"body": body, "scope": scope, "status": status, "since": spelled, "limit": limit, "cursor": cursor}
+        told = await self._wire.call("GET", "/runs", query=query)
+        items = [Run.model_validate(one) for one in told["items"]]
+        return Description(items, told["next_cursor"], told["truncated"], told["window"])
+
+    async def iterate(self, **filters: Any) -> AsyncGenerator[Run, None]:
+        """Every run that `list` would tell of with these filters."""
+        cursor: str | None = None
+        while True:
+            page = await self.list(**filters, limit=int(RUNS_ITEMS), cursor=cursor)
+            for run in page.items:
+                yield run
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def export(
+        self, *, body: str | None = None, since: str | datetime | None = None, limit: int | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The lines of an export: what it holds, then one run after the other."""
+        spelled = rfc3339(since) if isinstance(since, datetime) else since
+        query = {"body": body, "since": spelled, "limit": limit}
+        make = lambda: self._wire.request("GET", "/runs/export", query=query)  # noqa: E731
+        async with self._wire.stream(make, True, "/runs/export") as answer:
+            async for line in answer.aiter_lines():
+                if line:
+                    yield json.loads(line)
+
+    async def steps(self, run_id: str) -> Sequence[Step]:
+        """The steps of a run, in the order in which they began."""
+        told = await self._wire.call("GET", f"/runs/{segment(run_id)}/steps")
+        return [Step.model_validate(one) for one in told["items"]]
+
+    async def output(self, run_id: str, ref: str) -> Any:
+        """What a step recorded, by the reference under which it appears."""
+        return await self._wire.call("GET", f"/runs/{segment(run_id)}/steps/output", query={"ref": ref})
+
+    async def stop(self, run_id: str, *, scope: str | None = None, reason: str | None = None) -> Sequence[str]:
+        """Ask that a run stop, or with the scope `pipeline` every run in flight under its scope and below it; answers their
+        ids. A run stops between two steps; until then it is not canceled."""
+        sent = {name: value for name, value in (("scope", scope), ("reason", reason)) if value is not None}
+        told = await self._wire.call("POST", f"/runs/{segment(run_id)}/stop", sent, repeatable=True)
+        stopped: list[str] = told["run_ids"]
+        return stopped
+
+    async def restart(self, run_id: str, **more: Any) -> Started:
+        """Run again from what an ended run recorded; `more` goes into the request."""
+        path = f"/runs/{segment(run_id)}/restart"
+        return Started.model_validate(await self._wire.call("POST", path, more, key=fresh_key()))
+
+    async def rewind(self, execution_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
+        """Release what is pending under a scope, with all that it recorded, so that another build can begin there."""
+        path = f"/executions/{segment(execution_id)}/rewind"
+        sent = {"reason": reason, "force": force}
+        told: dict[str, Any] = await self._wire.call("POST", path, sent)
+        return told
+
+    async def bodies(self) -> Sequence[Body]:
+        """The registered bodies."""
+        told = await self._wire.call("GET", "/bodies")
+        return [Body.model_validate(one) for one in told["items"]]
+
+    async def wait(self, run_id: str, seconds: float | None = None) -> Run:
+        """The run once it has ended; or as it is after `seconds`. It looks often at first and then every few seconds."""
+        timing = self._wire.timing
+        end = None if seconds is None else timing.now() + seconds
+        pause = _FIRST_LOOK
+        while True:
+            run = await self.get(run_id)
+            left = pause if end is None else end - timing.now()
+            if run.ended or left <= 0:
+                return run
+            await timing.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_LOOK)
+
+    async def result(self, run_id: str) -> Any:
+        """What the run returns, once it has. Raises RunFailed when it ends in another way."""
+        run = await self.wait(run_id)
+        if run.status != "success":
+            raise RunFailed(run)
+        return run.result
+
+    async def call(self, body: str, input: Any = None, **options: Any) -> Any:  # noqa: A002
+        """Start a run and wait for its result; `options` are those of `start`. Raises RunFailed."""
+        return await self.result((await self.start(body, input, **options)).run_id)
