@@ -14,6 +14,7 @@ from moorage.api.app import Application, build_app
 from moorage.api.assembly import assemble, due_works, look_for
 from moorage.api.ports import Ports, Settings
 from moorage.api.ringing import RingingDatabase
+from moorage.api.runners import HostRunners
 from moorage.kernel.instants import Instant, after
 from moorage.store.ports import Blobs
 from moorage.store.sqlite import SqliteDatabase, connect
@@ -35,6 +36,7 @@ class House:
     secrets: dict[str, str] = field(default_factory=dict)
     blobs: Blobs | None = None
     bells: HostBells = field(init=False)
+    runners: HostRunners = field(default_factory=HostRunners)
 
     def __post_init__(self) -> None:
         self.bells = HostBells(time.monotonic, lambda kind: look_for(self.database(), kind))
@@ -54,6 +56,7 @@ class House:
             "secret": self.secrets.get,
             "test_clock": self,
             "bells": self.bells,
+            "runners": self.runners,
         }
         return assemble(**{**wanted, **changes})
 
@@ -63,7 +66,10 @@ class House:
     async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
         before, self.now = self.now, after(self.now, seconds)
         drained = await clock.advance(
-            lambda: RingingDatabase(self.database(), self.bells.ring), before, self.now, due_works(self.blobs)
+            lambda: RingingDatabase(self.database(), self.bells.ring, self.runners.poke),
+            before,
+            self.now,
+            due_works(self.blobs),
         )
         return self.now, drained.fired
 

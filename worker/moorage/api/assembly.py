@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from moorage.api.ports import Ports, Settings, TestClock, Wake
+from moorage.api.ports import Ports, Runners, Settings, TestClock, Wake
+from moorage.api.runners import OWN, HostRunners, body_of
 from moorage.awakeables.due import AwakeableDeadlines
 from moorage.blobs.due import AbandonedUploads, BlobDeletions, BlobSweep
 from moorage.catalog.credentials import Credentials
@@ -18,6 +19,7 @@ from moorage.records.interests import ExpiredInterests
 from moorage.records.patterns import parse
 from moorage.records.retention import Retention
 from moorage.records.sessions import ExpiredSessions
+from moorage.runs import looking
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
@@ -44,7 +46,12 @@ def due_works(blobs: Blobs | None = None) -> list[DueWork]:
 
 
 async def look_for(db: Database, kind: str) -> Look:
-    """What a Bell looks at for all who wait in it."""
+    """What a Bell looks at for all who wait in it. Hosts of executions wait in Bells of the runtime's own names."""
+    if kind.startswith(OWN):
+        body = body_of(kind)
+        # Whoever holds an execution looks for itself: that is one row, and nobody else waits there.
+        ready = body is None or await looking.claimable(db, body)
+        return Look(0, ready, db.cost.trips, db.cost.rows_read)
     position, ready = await watch.look(db, kind)
     return Look(position, ready, db.cost.trips, db.cost.rows_read)
 
@@ -60,8 +67,10 @@ def assemble(
     secret: Callable[[str], str | None] = lambda name: None,
     test_clock: TestClock | None = None,
     bells: Bells | None = None,
+    runners: Runners | None = None,
 ) -> Ports:
-    """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another."""
+    """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another; without
+    `runners`, nothing executes."""
     return Ports(
         database=database,
         blobs=blobs,
@@ -73,4 +82,5 @@ def assemble(
         secret=secret,
         test_clock=test_clock,
         bells=bells or HostBells(time.perf_counter, lambda kind: look_for(database(), kind)),
+        runners=runners or HostRunners(),
     )

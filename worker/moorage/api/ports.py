@@ -4,13 +4,14 @@ The edge makes `Ports` from a Worker's bindings, tests make them from SQLite.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
+from moorage.runs.protocol import Execution
 from moorage.store import schema
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells
@@ -20,12 +21,23 @@ Wake = Callable[[Instant], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Otlp:
+    """A collector of OpenTelemetry traces over HTTP: its URL for traces, and headers that may hold a credential."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    service: str = "moorage"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What the deployment's variables say.
 
     `allowed_origins` are origins that browsers may call from; `*` is every one. `secrets` are what the log must never show;
     `allow_local` lets destinations be on this network, for development. Artifacts are shredded when nobody has attached them
-    in `attach_seconds`, unless their upload says otherwise; None keeps them.
+    in `attach_seconds`, unless their upload says otherwise; None keeps them. `runners` is among how many Runners the
+    executions are shared whose scope nobody named. Tokens of runs are derived from `derivation_keys`: the first mints, all
+    are tried on replay. `otlp` says where spans of runs are sent, if anywhere.
     """
 
     allowed_origins: frozenset[str] = frozenset()
@@ -34,6 +46,9 @@ class Settings:
     root_access: bool = True
     allow_local: bool = False
     attach_seconds: int | None = None
+    runners: int = 32
+    derivation_keys: tuple[str, ...] = field(default=(), repr=False)
+    otlp: Otlp | None = None
 
 
 class TestClock(Protocol):
@@ -44,6 +59,29 @@ class TestClock(Protocol):
 
     async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
         """Move the clock forward and fire everything that became due, in order; answers now and how many of what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poke:
+    """An execution for which a commit made work: `host` is worker or remote, `runner` the Runner of one in the Worker."""
+
+    execution_id: str
+    host: str
+    runner: str
+    body: str
+
+
+class Runners(Protocol):
+    """Whoever executes bodies, as requests and the Clock see them (clauses runs.handoff, runs.wake).
+
+    Both return at once and never fail. What is lost on the way the Clock makes good, by `executions.wake_at`.
+    """
+
+    def start(self, execution: Execution, runner: str) -> None:
+        """Hand over an execution of the Worker, whose lease was granted to `runner` in the transaction that admitted it."""
+
+    def poke(self, executions: Sequence[Poke]) -> None:
+        """Tell the hosts of these executions that there is work: something ended, a stop was asked for, a retry is due."""
 
 
 class SchemaGate:
@@ -71,6 +109,7 @@ class Ports:
     credentials: Credentials
     wake: Wake
     bells: Bells
+    runners: Runners
     settings: Settings = Settings()
     secret: Callable[[str], str | None] = lambda name: None
     test_clock: TestClock | None = None

@@ -1,11 +1,14 @@
-"""A Database that rings after every commit, for whatever the commit told history (clause records.claim-wait).
+"""A Database that rings after every commit, for whatever the commit told history, and pokes the hosts of executions for
+which it made work (clauses records.claim-wait, runs.wake).
 
-So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung.
+So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
+what was woken in the transaction is what is poked.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from moorage.api.ports import Poke
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Told, Transaction
@@ -31,11 +34,14 @@ _BESIDE: Final = frozenset({"record.renewed", "record.claimed"})
 
 
 class RingingDatabase:
-    """Passes everything on to `behind`, and rings once for each kind that a commit changed."""
+    """Passes everything on to `behind`; rings once for each kind that a commit changed, pokes once for each execution."""
 
-    def __init__(self, behind: Database, ring: Callable[[Mapping[str, Ring]], None]) -> None:
+    def __init__(
+        self, behind: Database, ring: Callable[[Mapping[str, Ring]], None], poke: Callable[[Sequence[Poke]], None]
+    ) -> None:
         self._behind = behind
         self._ring = ring
+        self._poke = poke
         self.cost = behind.cost
 
     async def read(self, reading: Reading) -> None:
@@ -60,6 +66,8 @@ class RingingDatabase:
                 rings[kind] = rings.get(kind, Ring()) + _ring(told.type, number)
         if rings:
             self._ring(dict(list(rings.items())[:RINGS]))
+        if answered and (pokes := _pokes(transaction)):
+            self._poke(pokes)
 
 
 def _kinds(told: Told, answered: bool) -> Mapping[str, int]:
@@ -71,6 +79,12 @@ def _kinds(told: Told, answered: bool) -> Mapping[str, int]:
         if kind is not None:
             counted[kind] = counted.get(kind, 0) + 1
     return counted
+
+
+def _pokes(transaction: Transaction) -> list[Poke]:
+    """The executions to poke, each once. Without an answer nobody knows them: the Clock finds what was committed."""
+    rows = {row["execution_id"]: row for answer in transaction.poked for row in answer.rows}
+    return [Poke(id_, row["host"], row["runner"], row["body"]) for id_, row in rows.items()]
 
 
 def _ring(type_: str, number: int) -> Ring:

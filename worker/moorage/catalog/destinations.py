@@ -1,6 +1,5 @@
 """Outbound destinations: where requests may be sent, and what the other side promises (clause catalog.destinations)."""
 
-import ipaddress
 import json
 import re
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from moorage.catalog.model import METHODS, DestinationDeclaration, Method, secre
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
 from moorage.kernel.errors import DestinationUnknown, RequestInvalid
+from moorage.kernel.hosts import is_public
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.pages import Page, PageRequest
@@ -22,16 +22,12 @@ from moorage.store.transaction import Reading, Row, Transaction
 
 _URL = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
-_NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
-_LOCAL_NAMES = ("localhost", "local", "internal", "lan", "home.arpa")
 _SECRET_PARAMETERS = ("key", "code", "pass")
 _SECRET_ENDINGS = (
     "token", "secret", "password", "passwd", "pwd", "apikey", "accesskey", "signature", "sig", "auth", "authorization",
     "credential", "credentials", "jwt",
 )  # fmt: skip
 _SECRET_VALUE = re.compile(r"(?:moor|sk|pk|rk|whsec|gh[opsu]|github_pat|xox[a-z])[_-].+|eyJ[\w-]+\.[\w-]+\..*")
-
-_IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ def check_url(url: str, *, allow_local: bool) -> None:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if _names_a_secret(name) or _SECRET_VALUE.fullmatch(value):
             raise _refused("must not carry a credential in its query; name a secret instead")
-    if not allow_local and not _is_public(parts.hostname or ""):
+    if not allow_local and not is_public(parts.hostname or ""):
         raise _refused("must lead to a public host")
 
 
@@ -158,28 +154,3 @@ def _parsed(url: str) -> SplitResult:
 
 def _refused(message: str) -> RequestInvalid:
     return refused("/url", message)
-
-
-def _is_public(host: str) -> bool:
-    """Whether a host may lie outside. A name that resolves to an inside address is the platform's to refuse."""
-    name = host.lower().rstrip(".")
-    try:
-        return _is_public_address(ipaddress.ip_address(name))
-    except ValueError:
-        pass
-    last = name.rpartition(".")[2]
-    if _NUMERIC_LABEL.fullmatch(last):
-        return False  # an IPv4 address in one of its other spellings: 127.1, 0x7f000001
-    return "." in name and not any(name == local or name.endswith(f".{local}") for local in _LOCAL_NAMES)
-
-
-def _is_public_address(address: _IpAddress) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-        if inner is not None:
-            return _is_public_address(inner)
-        if address in ipaddress.IPv6Network("64:ff9b::/96"):
-            return _is_public_address(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-        if address not in ipaddress.IPv6Network("2000::/3"):
-            return False  # all that is routed lies there; the rest has compatible, site-local and translated forms
-    return address.is_global and not address.is_multicast

@@ -11,17 +11,19 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from workers import DurableObject
 
 from moorage.api.assembly import due_works
+from moorage.api.ports import Poke
 from moorage.api.ringing import RingingDatabase
 from moorage.edge.arming import Alarm
 from moorage.edge.bell import BellStubs
 from moorage.edge.convert import absent
+from moorage.edge.runners import RunnerStubs
 from moorage.edge.settings import TEST_CLOCK, text
 from moorage.edge.storage import blobs, database
 from moorage.kernel.errors import MoorageError
@@ -53,6 +55,7 @@ class Clock(DurableObject):
         self._alarm = Alarm(_Stored(self._storage), _real_now)
         self._draining = asyncio.Lock()
         self._rings: dict[str, Ring] = {}
+        self._pokes: dict[str, Poke] = {}
 
     async def wake(self, due: int) -> int:
         """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
@@ -75,8 +78,8 @@ class Clock(DurableObject):
     async def advance(self, milliseconds: int) -> str:
         """Move the test clock; everything that becomes due fires in order before this answers.
 
-        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings`, which
-        whoever asked rings once it knows the new time.
+        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings` and `pokes`,
+        which whoever asked passes on once it knows the new time.
         """
         async with self._draining:
             offset = await self._know_offset()
@@ -95,6 +98,7 @@ class Clock(DurableObject):
                 "fired": {} if drained is None else drained.fired,
                 "error": "StorageBindingUnavailable" if failed else None,
                 "rings": rings,
+                "pokes": [asdict(poke) for poke in self._take_pokes()],
             }
         )
 
@@ -104,6 +108,8 @@ class Clock(DurableObject):
             now = Instant(_real_now() + offset)
             drained = await self._guarded(lambda: clock.drain(self._database, now, due_works(blobs(self.env))))
         await self._arm_after(drained)
+        runners = RunnerStubs(self.env, lambda: self._offset or 0, self._note, lambda poking: None)
+        await runners.poke_now(self._take_pokes())
         await BellStubs(self.env, Quiet(time.monotonic), lambda ringing: None).ring_now(self._take_rings())
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
@@ -135,11 +141,19 @@ class Clock(DurableObject):
         return self._offset
 
     def _database(self) -> Database:
-        return RingingDatabase(database(self.env), self._note)
+        return RingingDatabase(database(self.env), self._note, self._note_pokes)
 
     def _note(self, rings: Mapping[str, Ring]) -> None:
         for kind, ring in rings.items():
             self._rings[kind] = self._rings.get(kind, Ring()) + ring
+
+    def _note_pokes(self, executions: Sequence[Poke]) -> None:
+        self._pokes.update((poke.execution_id, poke) for poke in executions)
+
+    def _take_pokes(self) -> list[Poke]:
+        """The executions that were woken by what was fired, each once."""
+        pokes, self._pokes = self._pokes, {}
+        return list(pokes.values())
 
     def _take_rings(self) -> dict[str, Ring]:
         """What is to be rung for what was fired: once for each kind."""

@@ -16,12 +16,13 @@ from workers import WorkerEntrypoint
 
 from moorage.api.app import PORTS, build_app
 from moorage.api.assembly import assemble
-from moorage.api.ports import Ports
+from moorage.api.ports import Poke, Ports
 from moorage.edge import settings, storage
 from moorage.edge.bell import BellStubs
 from moorage.edge.bridge import serve
 from moorage.edge.clock import NAME
 from moorage.edge.convert import message_of, raw
+from moorage.edge.runners import RunnerStubs
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
 from moorage.timers.bell import Quiet, Ring
@@ -30,6 +31,8 @@ _log = logging.getLogger("moorage")
 
 _APP = build_app()
 _SOON_MS = 200
+_SETTLE_SECONDS = 10.0
+"""How long the test clock's answer waits for runs that it made due."""
 
 
 class Isolate:
@@ -118,7 +121,10 @@ class ClockStub:
             raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
         self.isolate.offset = told["offset"]
         bells = BellStubs(self.env, self.isolate.quiet, lambda ringing: None)
-        await bells.ring_now({kind: Ring(**ring) for kind, ring in told["rings"].items()})
+        rings = {kind: Ring(**ring) for kind, ring in told["rings"].items()}
+        runners = RunnerStubs(self.env, lambda: told["offset"], rings.update, lambda poking: None)
+        await runners.poke_now([Poke(**poke) for poke in told["pokes"]], _SETTLE_SECONDS)
+        await bells.ring_now(rings)
         if told["error"] is not None:
             raise StorageBindingUnavailable("the clock moved, but the storage failed before everything had fired")
         return Instant(told["now"]), told["fired"]
@@ -159,7 +165,9 @@ class Default(WorkerEntrypoint):
             if not isolate.rings_before(due):
                 self.ctx.waitUntil(clock.wake(due))
 
-        ports = replace(isolate.ports, wake=wake, bells=BellStubs(self.env, isolate.quiet, self.ctx.waitUntil))
+        bells = BellStubs(self.env, isolate.quiet, self.ctx.waitUntil)
+        runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)
+        ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners)
         if not isolate.has_test_clock:
             return ports
         await clock.know_offset()

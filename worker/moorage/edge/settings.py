@@ -3,8 +3,9 @@
 import platform
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote
 
-from moorage.api.ports import Settings
+from moorage.api.ports import Otlp, Settings
 from moorage.kernel.limits import ARTIFACT_ATTACH_SECONDS
 
 ROOT_TOKEN: Final = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
@@ -12,6 +13,15 @@ ALLOWED_ORIGINS: Final = "MOORAGE_ALLOWED_ORIGINS"
 TEST_CLOCK: Final = "MOORAGE_TEST_CLOCK"
 ALLOW_LOCAL: Final = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
 ATTACH_SECONDS: Final = "MOORAGE_ARTIFACT_ATTACH_SECONDS"
+RUNNERS: Final = "MOORAGE_RUNNERS"
+DERIVATION_KEYS: Final = "MOORAGE_DERIVATION_KEYS"
+OTLP_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+OTLP_TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+OTLP_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
+SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
+
+_RUNNERS: Final = 32
+_MOST_RUNNERS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +35,24 @@ class Variables:
 
 def read(env: Any) -> Variables:
     """The variables: MOORAGE_ROOT_TOKEN (secret), MOORAGE_ALLOWED_ORIGINS (origins between commas or spaces),
-    MOORAGE_ARTIFACT_ATTACH_SECONDS (what is no whole number of seconds counts as unset), MOORAGE_TEST_CLOCK=1 and
+    MOORAGE_ARTIFACT_ATTACH_SECONDS and MOORAGE_RUNNERS (what is no whole number in their bounds counts as unset),
+    MOORAGE_DERIVATION_KEYS (secret; keys between commas, without it the root token is the one), OpenTelemetry's own
+    OTEL_EXPORTER_OTLP_ENDPOINT, _TRACES_ENDPOINT and _HEADERS with OTEL_SERVICE_NAME, MOORAGE_TEST_CLOCK=1 and
     MOORAGE_ALLOW_LOCAL_DESTINATIONS=1 (both for development)."""
     root_token = text(env, ROOT_TOKEN)
+    keys = tuple(_listed(text(env, DERIVATION_KEYS))) or ((root_token,) if root_token else ())
+    otlp = _otlp(env)
     origins = (text(env, ALLOWED_ORIGINS) or "").replace(",", " ").split()
     settings = Settings(
         allowed_origins=frozenset(origin.rstrip("/") for origin in origins),
         runtime=f"Python {platform.python_version()}",
-        secrets=(root_token,) if root_token else (),
+        secrets=tuple({*keys, *((root_token,) if root_token else ()), *(otlp.headers.values() if otlp else ())}),
         root_access=root_token is not None,
         allow_local=text(env, ALLOW_LOCAL) == "1",
-        attach_seconds=_seconds(text(env, ATTACH_SECONDS)),
+        attach_seconds=_whole(text(env, ATTACH_SECONDS), ARTIFACT_ATTACH_SECONDS),
+        runners=_whole(text(env, RUNNERS), _MOST_RUNNERS) or _RUNNERS,
+        derivation_keys=keys,
+        otlp=otlp,
     )
     return Variables(root_token, text(env, TEST_CLOCK) == "1", settings)
 
@@ -46,5 +63,22 @@ def text(env: Any, name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _seconds(value: str | None) -> int | None:
-    return int(value) if value is not None and value.isdecimal() and 0 < int(value) <= ARTIFACT_ATTACH_SECONDS else None
+def _whole(value: str | None, most: int) -> int | None:
+    return int(value) if value is not None and value.isdecimal() and 0 < int(value) <= most else None
+
+
+def _listed(value: str | None) -> list[str]:
+    """The parts between commas that are not empty."""
+    return [part.strip() for part in (value or "").split(",") if part.strip()]
+
+
+def _otlp(env: Any) -> Otlp | None:
+    """Where traces go: the endpoint for traces as it is, or the general one with the path that OTLP gives them. Headers
+    are `name=value` between commas, percent-encoded."""
+    general = text(env, OTLP_ENDPOINT)
+    url = text(env, OTLP_TRACES_ENDPOINT) or (general and f"{general.rstrip('/')}/v1/traces")
+    if not url:
+        return None
+    pairs = (pair.partition("=") for pair in _listed(text(env, OTLP_HEADERS)))
+    headers = {name.strip().lower(): unquote(value.strip()) for name, found, value in pairs if found}
+    return Otlp(url, headers, text(env, SERVICE_NAME) or "moorage")
