@@ -20,6 +20,9 @@ from ops.failure import CommandFailed
 from ops.setup import paths
 
 VENDORED = "python_modules"
+BODIES = "bodies"
+"""The package beside the entry module that the Worker registers bodies from."""
+
 NOT_MODULES = frozenset({"README.md"})
 """What wrangler writes beside the modules for the reader of the folder."""
 
@@ -39,22 +42,23 @@ class Bundle:
         return tuple(name for name in self.modules if not name.startswith(f"{VENDORED}/"))
 
 
-def build_bundle(root: Path, out: Path, config: Path | None = None) -> Bundle:
+def build_bundle(root: Path, out: Path, config: Path | None = None, bodies: Path | None = None) -> Bundle:
     """Writes what wrangler would upload from `root` to `out`, or takes what is there when no input changed since.
 
-    `config` names another wrangler.toml, for a Worker that exists for tests: its folder holds its own entry module,
-    and the `moorage` package and the vendored packages of `root` are added to it. Two processes may ask for the same
-    `out` at once. Raises CommandFailed with wrangler's own words when it refuses.
+    `bodies` is a folder that takes the place of `worker/bodies`. `config` names another wrangler.toml, for a Worker that
+    exists for tests: its folder holds its own entry module, and the `moorage` package and the vendored packages of `root`
+    are added to it. Two processes may ask for the same `out` at once. Raises CommandFailed with wrangler's own words when
+    it refuses.
     """
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     record = out.parent / f"{out.name}.json"
     with _alone(out.parent / f"{out.name}.lock"):
-        wanted = _fingerprint(root, config)
+        wanted = _fingerprint(root, config, bodies)
         made = _recorded(record, wanted, out)
         if made is None:
             record.unlink(missing_ok=True)
-            made = _make(root, out, config)
+            made = _make(root, out, config, bodies)
             entry = {"inputs": wanted, "raw_bytes": made.raw_bytes, "gzip_bytes": made.gzip_bytes}
             record.write_text(json.dumps(entry | {"modules": made.modules}))
     return made
@@ -70,9 +74,13 @@ def _recorded(record: Path, wanted: str, out: Path) -> Bundle | None:
     return Bundle(out, tuple(entry["modules"]), entry["raw_bytes"], entry["gzip_bytes"])
 
 
-def _make(root: Path, out: Path, config: Path | None) -> Bundle:
+def _make(root: Path, out: Path, config: Path | None, bodies: Path | None) -> Bundle:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f"{out.name}-") as work:
-        project = root if config is None else _compose(root, config, Path(work) / "project")
+        project = root
+        if config is not None:
+            project = _compose(root, config, Path(work) / "project")
+        elif bodies is not None:
+            project = with_bodies(root, bodies, Path(work) / "project")
         written = Path(work) / "out"
         _wrangler_dry_run(project, written)
         bundle = _measure(written)
@@ -91,6 +99,22 @@ def _compose(root: Path, config: Path, project: Path) -> Path:
     package = root / "worker" / "moorage"
     shutil.copytree(package, entry.parent / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
     (project / VENDORED).symlink_to(root / VENDORED)
+    return project
+
+
+def with_bodies(root: Path, bodies: Path, project: Path) -> Path:
+    """Makes `project` a folder that wrangler deploys as it does `root`, with another folder of bodies; returns it."""
+    shutil.rmtree(project, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__", ".*")
+    project.mkdir(parents=True)
+    shutil.copy2(root / "wrangler.toml", project / "wrangler.toml")
+    shutil.copytree(root / "worker", project / "worker", ignore=ignored)
+    shutil.rmtree(project / "worker" / BODIES, ignore_errors=True)
+    shutil.copytree(bodies, project / "worker" / BODIES, ignore=ignored)
+    (project / "worker" / BODIES / "__init__.py").touch()
+    for shared in (VENDORED, "d1_schema"):
+        if (root / shared).exists():
+            (project / shared).symlink_to((root / shared).absolute())
     return project
 
 
@@ -124,11 +148,12 @@ def _measure(folder: Path) -> Bundle:
     return Bundle(folder, tuple(modules), len(everything), len(gzip.compress(everything, 6)))
 
 
-def _fingerprint(root: Path, config: Path | None) -> str:
+def _fingerprint(root: Path, config: Path | None, bodies: Path | None) -> str:
     """A digest of everything that decides the bundle: sources by content, the vendored packages by size and time."""
     digest = hashlib.sha256()
     own = [root / "wrangler.toml"] if config is None else _sources(config.parent)
-    for file in [*own, *_sources(root / "worker"), root / "package-lock.json"]:
+    given = [] if bodies is None else _sources(bodies)
+    for file in [*own, *_sources(root / "worker"), *given, root / "package-lock.json"]:
         digest.update(f"{file}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     for file in _sources(root / VENDORED):
         found = file.stat()

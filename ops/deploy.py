@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ops.bundle import VENDORED, Bundle, build_bundle, wrangler_env
+from ops.bodies_folder import BodiesOption, check_bodies
+from ops.bundle import VENDORED, Bundle, build_bundle, with_bodies, wrangler_env
 from ops.failure import CommandFailed
 from ops.setup import paths
 from ops.setup.run import SetupFailed, bring_up_to_date, sole_run
@@ -25,15 +26,22 @@ PLACEHOLDER_DATABASE = "00000000-0000-4000-8000-000000000000"
 
 def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop before anything leaves this machine.")] = False,
+    bodies: BodiesOption = None,
 ) -> None:
     """Vendor the Worker's packages, check the bundle, apply the D1 migrations and deploy."""
     console = Console(highlight=False)
     vendor()
     console.print("[green]✓[/green] the Worker's packages are vendored")
+    project = paths.ROOT
+    if bodies is not None:
+        names = check_bodies(bodies)
+        console.print(f"[green]✓[/green] {len(names)} bodies: {', '.join(names)}")
+        project = with_bodies(paths.ROOT, bodies, paths.ROOT / "build" / "deploy")
     migrations = check_schema(paths.ROOT / "d1_schema")
     console.print(f"[green]✓[/green] {len(migrations)} migration(s), up to {migrations[-1]}")
-    bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
-    check_bundle(bundle, paths.ROOT)
+    out = paths.ROOT / "build" / ("bundle" if bodies is None else "bundle-deploy")
+    bundle = build_bundle(paths.ROOT, out, bodies=bodies)
+    check_bundle(bundle, paths.ROOT, project / "worker")
     vendored = len(bundle.modules) - len(bundle.own_modules)
     console.print(f"[green]✓[/green] {len(bundle.own_modules)} modules of Moorage and {vendored} vendored files")
     console.print(f"[green]✓[/green] {size_line(bundle)}")
@@ -41,8 +49,8 @@ def command(
         console.print("Dry run: nothing was uploaded.")
         return
     check_account_ids(paths.ROOT / "wrangler.toml")
-    _wrangler("d1", "migrations", "apply", "DB", "--remote")
-    _wrangler("deploy")
+    _wrangler(project, "d1", "migrations", "apply", "DB", "--remote")
+    _wrangler(project, "deploy")
 
 
 def vendor() -> None:
@@ -65,9 +73,12 @@ def check_schema(folder: Path) -> list[str]:
     return names
 
 
-def check_bundle(bundle: Bundle, root: Path) -> None:
-    """Raises CommandFailed when the bundle lacks a source or a locked package, or is larger than Cloudflare takes."""
-    worker = root / "worker"
+def check_bundle(bundle: Bundle, root: Path, worker: Path | None = None) -> None:
+    """Raises CommandFailed when the bundle lacks a source or a locked package, or is larger than Cloudflare takes.
+
+    `worker` is the folder of sources it was made from, unless that is the one of `root`.
+    """
+    worker = worker or root / "worker"
     sources = {file.relative_to(worker).as_posix() for file in worker.rglob("*.py")}
     locked = {f"{VENDORED}/{folder}/METADATA" for folder in _locked_metadata(root / "requirements" / "worker.txt")}
     missing = sorted(({"entry.py"} | sources | locked) - set(bundle.modules))
@@ -101,7 +112,7 @@ def check_account_ids(config: Path) -> None:
             )
 
 
-def _wrangler(*arguments: str) -> None:
-    done = subprocess.run([*paths.wrangler(), *arguments], cwd=paths.ROOT, env=wrangler_env())
+def _wrangler(project: Path, *arguments: str) -> None:
+    done = subprocess.run([*paths.wrangler(), *arguments], cwd=project, env=wrangler_env())
     if done.returncode:
         raise CommandFailed(f"wrangler {' '.join(arguments)} failed with status {done.returncode}")

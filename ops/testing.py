@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from ops.bodies_folder import FOLDER_VARIABLE, BodiesOption, check_bodies
 from ops.setup.paths import ROOT, node_env
 
 BIN = Path(sys.executable).parent
@@ -22,12 +23,16 @@ CHECKS = {
 """What holds besides the tests, by the name it is reported under."""
 
 
-def command(context: typer.Context) -> None:
+def command(context: typer.Context, bodies: BodiesOption = None) -> None:
     """Run everything CI checks: lint, format, types and import layers, then every test.
 
     With pytest arguments after `test`, only pytest runs, with these arguments; `--clauses` lists the clauses of
-    CONTRACT.md with the tests that prove each. Exits 0 when all of it held.
+    CONTRACT.md with the tests that prove each. With `--bodies`, edges of the tests run these bodies instead of
+    `worker/bodies`. Exits 0 when all of it held.
     """
+    if bodies is not None:
+        check_bodies(bodies)
+        os.environ[FOLDER_VARIABLE] = str(bodies.absolute())
     console = Console(stderr=True, highlight=False)
     failed = [] if context.args else [name for name, check in CHECKS.items() if not _holds(console, name, check)]
     if failed:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ops.bodies_folder import BodiesOption, bundle_with, check_bodies
 from ops.bundle import build_bundle
 from ops.local.config import read_config
 from ops.local.edge import EdgeConfig, EdgeFailed, LocalEdge
@@ -27,13 +28,14 @@ def command(
         str | None, typer.Option(help="The root credential; otherwise one is made and kept in the state folder.")
     ] = None,
     test_clock: Annotated[bool, typer.Option("--test-clock", help="Serve /testing/clock, which moves time.")] = False,
+    bodies: BodiesOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Run Moorage on this machine, on a real workerd, until Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        _serve(port, state, root_token, test_clock, as_json)
+        _serve(port, state, root_token, test_clock, bodies, as_json)
     except _Stopped:
         return
 
@@ -45,10 +47,14 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _serve(port: int, state: Path, root_token: str | None, test_clock: bool, as_json: bool) -> None:
+def _serve(port: int, state: Path, root_token: str | None, test_clock: bool, bodies: Path | None, as_json: bool) -> None:
     wrangler_config = paths.ROOT / "wrangler.toml"
     read_config(wrangler_config)  # a broken file is named before wrangler words it at length
-    bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
+    if bodies is None:
+        bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
+    else:
+        check_bodies(bodies)
+        bundle = bundle_with(bodies)
     variables = {"MOORAGE_TEST_CLOCK": "1"} if test_clock else {}
     config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, variables, echo=True)
     with LocalEdge(config) as edge:

@@ -1,4 +1,4 @@
-"""Pokes: after a commit, whoever hosts the executions that it woke is told (clause runs.wake)."""
+"""Pokes: after a commit, whoever hosts the executions that it woke is told."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +39,6 @@ def silent(rings: Mapping[str, Ring]) -> None:
     assert not rings
 
 
-@pytest.mark.clause("runs.wake")
 async def test_a_commit_pokes_each_execution_that_it_woke_once(house: House) -> None:
     told: list[Sequence[Poke]] = []
     db = RingingDatabase(house.database(), silent, told.append)

@@ -72,7 +72,7 @@ class Poke:
 
 
 class Runners(Protocol):
-    """Whoever executes bodies, as requests and the Clock see them (clauses runs.handoff, runs.wake).
+    """Whoever executes bodies, as requests and the Clock see them (clause runs.substrate).
 
     Both return at once and never fail. What is lost on the way the Clock makes good, by `executions.wake_at`.
     """

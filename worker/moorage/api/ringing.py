@@ -1,5 +1,5 @@
 """A Database that rings after every commit, for whatever the commit told history, and pokes the hosts of executions for
-which it made work (clauses records.claim-wait, runs.wake).
+which it made work (clause records.claim-wait).
 
 So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
 what was woken in the transaction is what is poked.
