@@ -8,12 +8,14 @@
 --                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for.
 --                `config` is the configuration of the scope as it was when the execution was opened
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
---                `steps` is written when the run ends: what its journal looked like, without the values
+--                `steps` is written when the run ends: what its journal looked like, without the values. `ended_epoch` is
+--                the epoch of the owner that ended it
 -- journal        what an execution recorded, one row for each (label, hash of input). `position` is the branch and the place
 --                in it where the body asked. state: pending (claimed, the effect may be under way), waiting (until
 --                next_attempt_at), done, failed, canceled. `ref` is the awakeable or the run that an entry waits for.
 --                A value of more than a mebibyte is an object of the bucket, held by the execution's id, or, when it resolved
---                an awakeable, by that one's. `journal_waits` finds who awaits an awakeable
+--                an awakeable, by that one's. `journal_waits` finds who awaits an awakeable, `journal_awaited` what an
+--                execution awaits
 -- cursors        positions committed by runs, by scope and name
 -- remote_bodies  bodies that hosts outside the Worker offer
 
@@ -65,6 +67,7 @@ CREATE TABLE IF NOT EXISTS runs (
     attempt INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
     ended_at INTEGER,
+    ended_epoch INTEGER,
     next_attempt_at INTEGER,
     created_by TEXT NOT NULL,
     parent_run TEXT,
@@ -90,6 +93,7 @@ CREATE TABLE IF NOT EXISTS runs (
     CHECK ((status IN ('success', 'failed', 'partial_failure', 'canceled')) = (ended_at IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_by_body ON runs (body, run_id);
+CREATE INDEX IF NOT EXISTS runs_by_execution ON runs (execution_id, run_id);
 CREATE INDEX IF NOT EXISTS runs_in_flight ON runs (scope, run_id) WHERE ended_at IS NULL;
 CREATE INDEX IF NOT EXISTS runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
@@ -116,6 +120,7 @@ CREATE TABLE IF NOT EXISTS journal (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX IF NOT EXISTS journal_waits ON journal (ref) WHERE kind = 'wait';
+CREATE INDEX IF NOT EXISTS journal_awaited ON journal (execution_id, state, epoch) WHERE kind IN ('wait', 'child');
 
 CREATE TABLE IF NOT EXISTS cursors (
     scope TEXT NOT NULL,

@@ -132,7 +132,7 @@ class Transaction(Batch):
         self.poked.append(executions)
 
     def refuse(self, unique: str, or_raise: Exception) -> None:
-        """Raise `or_raise` when the uniqueness of `unique` ("table.column") is what the batch breaks."""
+        """Raise `or_raise` when the uniqueness of `unique` ("table.column"), or that it is not NULL, is what the batch breaks."""
         self.refusals[unique] = or_raise
 
     def conflict_of(self, message: str) -> Exception | None:
@@ -140,7 +140,7 @@ class Transaction(Batch):
         broken = re.search(r"CHECK constraint failed: precondition_(\d+)", message)
         if broken and int(broken.group(1)) < len(self.conflicts):
             return self.conflicts[int(broken.group(1))]
-        unique = re.search(r"UNIQUE constraint failed: ([\w.]+(?:, [\w.]+)*)", message)
+        unique = re.search(r"(?:UNIQUE|NOT NULL) constraint failed: ([\w.]+(?:, [\w.]+)*)", message)
         if unique:
             return next((self.refusals[name] for name in unique.group(1).split(", ") if name in self.refusals), None)
         return None
