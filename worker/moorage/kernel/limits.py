@@ -133,6 +133,7 @@ OWNER_RENEW_SECONDS = Limit(10, "seconds", "between renewals of an owner's lease
 STOP_POLL_MS = Limit(500, "milliseconds", "between looks for a stop while a run is running")
 SHORT_WAIT_SECONDS = Limit(1, "seconds", "a wait that a running body sits out; a longer one suspends the run")
 RETRY_ATTEMPTS = Limit(100, "attempts", "a step's schedule")
+UPSTREAM_WAIT_SECONDS = Limit(86400, "seconds", "the wait that a Retry-After may ask of a step; a longer one is cut")
 RUN_ERROR_BYTES = Limit(2048, "bytes", "a recorded error, with credentials masked")
 RUNS_DEFAULT = Limit(5, "runs", "a description of runs when the request names no limit")
 RUNS_ITEMS = Limit(500, "runs", "a description of runs")
