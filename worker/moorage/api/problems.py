@@ -6,7 +6,6 @@ declared (never as sent: a path may hold a token) and a traceback from which sec
 
 import logging
 import math
-import re
 import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,10 +20,10 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.limits import RETRY_AFTER_SECONDS
+from moorage.kernel.masking import MASK, mask
 
 _log = logging.getLogger("moorage")
 
-_TOKEN = re.compile(r"[A-Za-z]{2,8}_[A-Za-z0-9_-]{40,}|(?i:bearer)\s+\S+")
 _ERRORS_SHOWN = 50
 _TEXT_SHOWN = 300
 
@@ -64,11 +63,11 @@ def note(error: BaseException, request_id: str, route: str, secrets: Iterable[st
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets and without anything that looks like a token of ours."""
+    """The text without these secrets and without anything that looks like a credential."""
     for secret in secrets:
         if len(secret) > 3:
-            text = text.replace(secret, "[secret]")
-    return _TOKEN.sub("[secret]", text)
+            text = text.replace(secret, MASK)
+    return mask(text)
 
 
 def invalid(errors: Sequence[Any]) -> RequestInvalid:

@@ -15,6 +15,7 @@ from moorage.kernel.errors import DestinationUnknown, RequestInvalid
 from moorage.kernel.hosts import is_public
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
+from moorage.kernel.masking import is_a_secret, names_a_secret
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
@@ -22,12 +23,6 @@ from moorage.store.transaction import Reading, Row, Transaction
 
 _URL = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
-_SECRET_PARAMETERS = ("key", "code", "pass")
-_SECRET_ENDINGS = (
-    "token", "secret", "password", "passwd", "pwd", "apikey", "accesskey", "signature", "sig", "auth", "authorization",
-    "credential", "credentials", "jwt",
-)  # fmt: skip
-_SECRET_VALUE = re.compile(r"(?:moor|sk|pk|rk|whsec|gh[opsu]|github_pat|xox[a-z])[_-].+|eyJ[\w-]+\.[\w-]+\..*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +123,10 @@ def check_url(url: str, *, allow_local: bool) -> None:
     if parts.fragment:
         raise _refused("must not have a fragment")
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if _names_a_secret(name) or _SECRET_VALUE.fullmatch(value):
+        if names_a_secret(name) or is_a_secret(value):
             raise _refused("must not carry a credential in its query; name a secret instead")
     if not allow_local and not is_public(parts.hostname or ""):
         raise _refused("must lead to a public host")
-
-
-def _names_a_secret(parameter: str) -> bool:
-    letters = "".join(char for char in parameter.lower() if char.isalnum())
-    return letters in _SECRET_PARAMETERS or letters.endswith(_SECRET_ENDINGS)
 
 
 def _parsed(url: str) -> SplitResult:

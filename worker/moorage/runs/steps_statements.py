@@ -15,17 +15,15 @@ json_object('label', label, 'input_sha256', input_sha256, 'kind', kind, 'positio
     'size', CASE WHEN state = 'done' THEN size END, 'ref', ref, 'failure', json(failure))
 """.strip()
 
-# The entries in the order in which they began, up to the bound on their text; `total` tells how many there were.
-STEPS: Final = (
-    """
+_SELECTED = """
 (SELECT json_object('total', count(*), 'items', json_group_array(json(told)) FILTER (WHERE bytes <= {bytes}))
 FROM (SELECT told, sum(length(CAST(told AS BLOB)) + 1) OVER (ORDER BY started_at, position, label, input_sha256) AS bytes
     FROM (SELECT {entry} AS told, started_at, position, label, input_sha256 FROM journal
         WHERE execution_id = {execution} ORDER BY started_at, position, label, input_sha256)))
 """.strip()
-    .replace("{entry}", _ENTRY)
-    .replace("{bytes}", str(int(RUN_STEPS_BYTES)))
-)
+
+# The entries in the order in which they began, up to the bound on their text; `total` tells how many there were.
+STEPS: Final = _SELECTED.replace("{entry}", _ENTRY).replace("{bytes}", str(int(RUN_STEPS_BYTES)))
 
 
 def steps_of(execution: str) -> str:
