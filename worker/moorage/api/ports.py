@@ -77,8 +77,8 @@ class Runners(Protocol):
     Both return at once and never fail. What is lost on the way the Clock makes good, by `executions.wake_at`.
     """
 
-    def start(self, execution: Execution, runner: str) -> None:
-        """Hand over an execution of the Worker, whose lease was granted to `runner` in the transaction that admitted it."""
+    def start(self, execution: Execution) -> None:
+        """Hand over an execution of the Worker to the Runner that its lease was granted to as it was admitted."""
 
     def poke(self, executions: Sequence[Poke]) -> None:
         """Tell the hosts of these executions that there is work: something ended, a stop was asked for, a retry is due."""

@@ -62,7 +62,7 @@ class HostRunners:
         self.started: list[Execution] = []
         self.poked: list[Poke] = []
 
-    def start(self, execution: Execution, runner: str) -> None:
+    def start(self, execution: Execution) -> None:
         self.started.append(execution)
         if self._holder is not None:
             self._hold(self._holder.begin(execution))

@@ -15,6 +15,9 @@ from moorage.timers.bell import Ring
 
 _log = logging.getLogger("moorage.runners")
 
+OWNER: Final = "runner:"
+"""What the name of a Runner has before it where it owns an execution."""
+
 POKED_AT_ONCE: Final = 200
 """Executions that one call to a Runner names."""
 
@@ -34,8 +37,9 @@ class RunnerStubs:
         self._ring = ring
         self._later = later
 
-    def start(self, execution: Execution, runner: str) -> None:
+    def start(self, execution: Execution) -> None:
         """Hand over after the answer is given."""
+        runner = execution.lease.owner.removeprefix(OWNER)
         self._later(self._call(runner, "start", {"execution": execution_wire(execution)}))
 
     def poke(self, executions: Sequence[Poke]) -> None:
