@@ -127,10 +127,26 @@ def json_object(text: str | None, what: str) -> dict[str, Any]:
     return found
 
 
+def json_line(value: Any) -> str:
+    """One JSON value on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 def print_json(value: Any) -> None:
     """One JSON value on one line of standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.write(json_line(value))
     sys.stdout.flush()
+
+
+def replace(file: Path, text: str) -> None:
+    """Write a file as a whole or not at all. Raises CommandFailed."""
+    draft = file.with_name(f".{file.name}.part")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise CommandFailed(f"{file}: {error.strerror}") from None
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
