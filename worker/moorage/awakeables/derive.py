@@ -1,7 +1,7 @@
 """Tokens of awakeables that runs mint: derived from the entry, so that a replay tells the same one (clause awake.mint).
 
-A token is an HMAC of the entry's key under a derivation key of the deployment. Nothing that is stored tells it: the row holds
-its SHA-256, by which the key that made it is found again.
+A token is an HMAC of the entry's key under a derivation key of the deployment. Nothing that is stored tells it: the row
+holds its SHA-256, by which the key that made it is found again.
 """
 
 import base64

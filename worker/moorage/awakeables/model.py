@@ -46,7 +46,8 @@ class Rejection:
 class Awakeable:
     """An awakeable as of the instant it was read: past its deadline a pending one is `timed_out`, written down or not.
 
-    `payload` is the canonical JSON text of what resolved it. `ended_at` of a timed out one is its deadline.
+    `payload` is the canonical JSON text of what resolved it; a large one is None until it was loaded, and `payload_blob`
+    names the object that has it. `ended_at` of a timed out one is its deadline. `execution_id` is who minted it in a run.
     """
 
     id: str
@@ -61,6 +62,8 @@ class Awakeable:
     rejection: Rejection | None
     ended_at: Instant | None
     ended_by: str | None
+    execution_id: str | None = None
+    payload_blob: str | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Awakeable":
@@ -79,6 +82,8 @@ class Awakeable:
             rejection=Rejection(FailureTag(failure["tag"]), failure["message"]) if failure else None,
             ended_at=row["ended_at"],
             ended_by=row["ended_by"],
+            execution_id=row["execution_id"],
+            payload_blob=row["payload_blob"],
         )
 
     def outline(self) -> dict[str, Any]:
@@ -99,6 +104,7 @@ class Awakeable:
             "label": self.label,
             "metadata": self.metadata,
             "created_by": self.created_by,
+            "execution_id": self.execution_id,
             "ended_by": self.ended_by,
             "error": self.rejection.wire() if self.rejection else None,
         }

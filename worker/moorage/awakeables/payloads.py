@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from moorage.kernel import canonical
 from moorage.kernel.errors import PayloadTooLarge, UnsupportedMediaType
-from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JSON_VALUES, TEXT_CHARACTERS
+from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JOURNAL_INLINE_BYTES, JSON_VALUES, TEXT_CHARACTERS
 
 CHARSETS: Final = frozenset(
     {
@@ -43,6 +43,8 @@ CHARSETS: Final = frozenset(
 )
 """Charsets that are decoded, by their Python names: ordinary ones only, since some codecs are slow or no charsets."""
 
+_BEFORE, _AFTER = '{"resolved":', "}"
+
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE = re.compile(rf"\s*({_WORD}/{_WORD})\s*((?:;.*)?)", re.DOTALL)
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._:+-]{1,40})"?\s*(?:;|$)', re.IGNORECASE)
@@ -51,18 +53,35 @@ _NAMES_CHARSET = re.compile(r";\s*charset\s*=", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A payload as canonical JSON text, and the digest by which two are the same."""
+    """A payload as canonical JSON text, its bytes, and the digest by which two are the same."""
 
     text: str
     sha256: str
+    size: int
 
     @classmethod
     def of(cls, value: Any) -> "Payload":
         """The payload of a value. Raises PayloadTooLarge past AWAKE_PAYLOAD_BYTES of canonical JSON."""
         text = canonical.dumps(value)
-        if canonical.size(text) > AWAKE_PAYLOAD_BYTES:
+        size = canonical.size(text)
+        if size > AWAKE_PAYLOAD_BYTES:
             raise _too_large()
-        return cls(text, canonical.digest(text))
+        return cls(text, canonical.digest(text), size)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is kept as an object of the bucket instead of in its row (clause blobs.inline-cutoff)."""
+        return self.size > JOURNAL_INLINE_BYTES
+
+    @property
+    def outcome(self) -> str:
+        """What a large one is stored as: the value that the journal records for whoever awaits it."""
+        return f"{_BEFORE}{self.text}{_AFTER}"
+
+
+def of_outcome(outcome: str) -> str:
+    """The payload's text inside a stored outcome, exactly as it was."""
+    return outcome[len(_BEFORE) : -len(_AFTER)]
 
 
 def read(content_type: str | None, raw: bytes) -> Payload:

@@ -1,18 +1,26 @@
 """The SQL of awakeables. A pending one ends once, and is never pending again."""
 
+from typing import Final
+
 from moorage.history.append import CLOCK
+
+JOURNAL: Final = "moorage:journal"
+"""The actor of an end that the registry took from the journal."""
+
+RUNS: Final = "moorage:runs"
+"""The actor of an end that came because the run that minted it was over."""
 
 # What is read of an awakeable: past its deadline a pending one reads as timed out, though nobody wrote it down yet.
 _SEEN = f"""
 SELECT id, CASE WHEN state = 'pending' AND deadline <= :now THEN 'timed_out' ELSE state END AS state,
-    subject, label, metadata, created_at, created_by, deadline, failure,
+    subject, label, metadata, created_at, created_by, deadline, failure, execution_id, payload_blob,
     CASE WHEN state = 'pending' AND deadline <= :now THEN deadline ELSE ended_at END AS ended_at,
     CASE WHEN state = 'pending' AND deadline <= :now THEN '{CLOCK}' ELSE ended_by END AS ended_by
 """
 
-# How an awakeable `a` has ended, as the value that the journal records for whoever awaits it (clause awake.journal). Past its
-# deadline a pending one has timed out, though nobody wrote it down yet. A payload that is an object of the bucket was stored
-# as this very value, so that both rows name one object.
+# How an awakeable `a` has ended, as the value that the journal records for whoever awaits it (clause awake.journal). Past
+# its deadline a pending one has timed out, though nobody wrote it down yet. A payload that is an object of the bucket was
+# stored as this very value, so that both rows name one object.
 HAS_ENDED = "(a.state <> 'pending' OR a.deadline <= :now)"
 OUTCOME_VALUE = """
 CASE a.state
@@ -54,26 +62,129 @@ FROM awakeables WHERE id = :id AND changes() = 1
 # Reads one that its minter mints again under the same idempotency key, with what proves that the token is the same.
 MINTED = f"{_SEEN}, payload, token_sha256 FROM awakeables WHERE id = :id"
 
-# Writes down that the deadline has passed, for whoever may see it. At its deadline an awakeable has passed it.
-TIME_OUT = f"""
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '{CLOCK}'
-WHERE token_sha256 = :token_sha256 AND state = 'pending' AND deadline <= :now
-AND (subject IS NULL OR subject = :caller)
+# What the journal holds for the wait for the awakeable, as the registry would hold it (clause awake.reconcile): the end that
+# a run has read is the end, whatever else the registry's row was about to become.
+_STATE = """
+CASE WHEN j.blob IS NOT NULL OR substr(j.value, 1, 12) = '{"resolved":' THEN 'resolved'
+    WHEN substr(j.value, 1, 12) = '{"rejected":' THEN 'rejected' ELSE 'timed_out' END
+""".strip()
+_INNER = "substr(j.value, 13, length(j.value) - 13)"
+_RECORDED = f"""
+SELECT 0 AS rank, {_STATE} AS state,
+    CASE WHEN substr(j.value, 1, 12) = '{{"resolved":' THEN {_INNER} END AS payload, NULL AS payload_sha256,
+    j.blob AS payload_blob, CASE WHEN j.blob IS NOT NULL THEN j.size END AS payload_size,
+    CASE WHEN substr(j.value, 1, 12) = '{{"rejected":' THEN {_INNER} END AS failure,
+    CASE {_STATE} WHEN 'timed_out' THEN awakeables.deadline ELSE j.ended_at END AS ended_at,
+    CASE {_STATE} WHEN 'timed_out' THEN '{CLOCK}' ELSE '{JOURNAL}' END AS ended_by
+FROM journal AS j
+WHERE j.kind = 'wait' AND j.ref = awakeables.id AND j.state = 'done' AND j.execution_id = awakeables.execution_id
 """
 
-# Ends a pending one with a payload or a failure, before its deadline, by whom it is bound to. One of many callers wins.
-END = """
-UPDATE awakeables SET state = :state, payload = :payload, payload_sha256 = :payload_sha256, failure = :failure,
-    ended_at = :now, ended_by = :caller
-WHERE token_sha256 = :token_sha256 AND state = 'pending' AND deadline > :now
-AND (subject IS NULL OR subject = :caller)
+# At its deadline an awakeable has passed it.
+_PASSED = f"""
+SELECT 1, 'timed_out', NULL, NULL, NULL, NULL, NULL, awakeables.deadline, '{CLOCK}' WHERE awakeables.deadline <= :now
 """
 
-# The history entry of the awakeable that the statement just before changed, and none when it changed nothing.
-CHANGED = """
-SELECT 0 AS ordinal, id AS subject, NULL AS kind, :data AS data, payload_sha256 AS content_sha256
-FROM awakeables WHERE token_sha256 = :token_sha256 AND changes() = 1
+# What somebody asks for.
+_ASKED = "SELECT 2, :state, :payload, :payload_sha256, :payload_blob, :payload_size, :failure, :now, :caller"
+
+_BECOME = """
+UPDATE awakeables SET
+    (state, payload, payload_sha256, payload_blob, payload_size, failure, ended_at, ended_by) = (
+        SELECT state, payload, payload_sha256, payload_blob, payload_size, failure, ended_at, ended_by
+        FROM ({outcomes}) ORDER BY rank LIMIT 1
+    )
 """
+
+# Ends a pending one, for whoever may see it: as the journal has recorded it, else as timed out, else with the payload or the
+# failure that is asked for. One of many callers wins.
+END = f"""
+{_BECOME.replace("{outcomes}", f"{_RECORDED} UNION ALL {_PASSED} UNION ALL {_ASKED}")}
+WHERE token_sha256 = :token_sha256 AND state = 'pending' AND (subject IS NULL OR subject = :caller)
+"""
+
+# The same by its id when the deadline has passed: nothing happens to one that has ended or whose deadline lies ahead.
+TIME_OUT_DUE = f"""
+{_BECOME.replace("{outcomes}", f"{_RECORDED} UNION ALL {_PASSED}")}
+WHERE id = :id AND state = 'pending' AND deadline <= :now
+"""
+
+# The history entry of the awakeable that the statement just before ended, and none when it ended nothing.
+_CHANGED = """
+SELECT 0 AS ordinal, id AS subject, NULL AS kind, payload_sha256 AS content_sha256, 'awakeable.' || state AS type,
+    ended_by AS actor, CASE state WHEN 'rejected' THEN json_object('tag', failure ->> 'tag') ELSE '{}' END AS data
+FROM awakeables WHERE {which} AND changes() = 1
+"""
+CHANGED = _CHANGED.replace("{which}", "token_sha256 = :token_sha256")
+CHANGED_DUE = _CHANGED.replace("{which}", "id = :id")
+
+# Who waits for the awakeable whose end the statement just before told history, and nobody when it told nothing.
+_WAITING = "SELECT execution_id FROM awakeables WHERE {which} AND execution_id IS NOT NULL AND changes() = 1"
+WAITING = _WAITING.replace("{which}", "token_sha256 = :token_sha256")
+WAITING_DUE = _WAITING.replace("{which}", "id = :id")
+
+# --- an execution's awakeables ---
+
+# Those that are pending though the journal has recorded their end, for their history entries.
+RECONCILING = f"""
+SELECT row_number() OVER (ORDER BY awakeables.id) AS ordinal, awakeables.id AS subject, NULL AS kind,
+    NULL AS content_sha256, 'awakeable.' || {_STATE} AS type,
+    CASE {_STATE} WHEN 'timed_out' THEN '{CLOCK}' ELSE '{JOURNAL}' END AS actor,
+    CASE {_STATE} WHEN 'rejected' THEN json_object('tag', j.value ->> '$.rejected.tag') ELSE '{{}}' END AS data
+FROM awakeables JOIN journal AS j
+    ON j.kind = 'wait' AND j.ref = awakeables.id AND j.state = 'done' AND j.execution_id = awakeables.execution_id
+WHERE awakeables.execution_id IN ({{selection}}) AND awakeables.state = 'pending'
+GROUP BY awakeables.id
+"""
+
+# They are completed from the journal (clause awake.reconcile).
+RECONCILE = f"""
+{_BECOME.replace("{outcomes}", _RECORDED)}
+WHERE execution_id IN ({{selection}}) AND state = 'pending' AND EXISTS ({_RECORDED})
+"""
+
+# Those that are still pending when their execution is retired, for their history entries.
+RETIRING = f"""
+SELECT row_number() OVER (ORDER BY id) AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256,
+    CASE WHEN deadline <= :now THEN 'awakeable.timed_out' ELSE 'awakeable.rejected' END AS type,
+    CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END AS actor,
+    CASE WHEN deadline <= :now THEN '{{}}' ELSE json_object('tag', :failure ->> 'tag') END AS data
+FROM awakeables WHERE execution_id IN ({{selection}}) AND state = 'pending'
+"""
+
+# Nobody waits for them any more: they end as rejected, or as timed out when their time is over.
+RETIRE = f"""
+UPDATE awakeables SET
+    state = CASE WHEN deadline <= :now THEN 'timed_out' ELSE 'rejected' END,
+    failure = CASE WHEN deadline <= :now THEN NULL ELSE :failure END,
+    ended_at = min(deadline, :now),
+    ended_by = CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END
+WHERE execution_id IN ({{selection}}) AND state = 'pending'
+"""
+
+# Those that an execution still waits for, or may wait for: pending before their deadline (clause runs.rewind-unsafe).
+_PENDING_OF = """
+FROM awakeables WHERE execution_id = :execution_id AND state = 'pending' AND deadline > :now
+AND NOT EXISTS (SELECT 1 FROM journal AS j WHERE j.kind = 'wait' AND j.ref = awakeables.id AND j.state = 'done')
+"""
+PENDING_OF = f"SELECT id, label, deadline {_PENDING_OF} ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)"
+NONE_PENDING = f"SELECT 1 WHERE NOT EXISTS (SELECT 1 {_PENDING_OF})"
+
+# The awakeables of executions that are forgotten, as holders of their payloads.
+HOLDERS = "SELECT id AS value FROM awakeables WHERE execution_id IN ({selection})"
+FORGET = "DELETE FROM awakeables WHERE execution_id IN ({selection})"
+
+# A large payload that was uploaded belongs to the awakeable that it has resolved, unless that one has it already.
+CONFIRM_PAYLOAD = """
+UPDATE blob_references SET uploading_until = NULL,
+    holder = (SELECT id FROM awakeables WHERE token_sha256 = :token_sha256)
+WHERE sha256 = :sha256 AND holder = :upload AND uploading_until IS NOT NULL AND EXISTS (
+    SELECT 1 FROM awakeables AS a WHERE a.token_sha256 = :token_sha256 AND a.payload_blob = :sha256
+    AND NOT EXISTS (SELECT 1 FROM blob_references AS r WHERE r.sha256 = :sha256 AND r.holder = a.id)
+)
+"""
+
+# --- looking ---
 
 # Reads what a resolver is answered from. A bound one is there for its subject only.
 ANSWER = f"""
@@ -109,16 +220,4 @@ PASSED_DEADLINES = """
 SELECT id AS item, deadline AS due FROM awakeables WHERE state = 'pending' AND deadline <= :now
 AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'awakeable_timed_out' AND item = awakeables.id)
 ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)
-"""
-
-# Times one out by its id: nothing happens to one that has ended or whose deadline lies ahead.
-TIME_OUT_DUE = f"""
-UPDATE awakeables SET state = 'timed_out', ended_at = deadline, ended_by = '{CLOCK}'
-WHERE id = :id AND state = 'pending' AND deadline <= :now
-"""
-
-# The history entry of the awakeable that TIME_OUT_DUE just changed.
-CHANGED_DUE = """
-SELECT 0 AS ordinal, id AS subject, NULL AS kind, '{}' AS data, NULL AS content_sha256
-FROM awakeables WHERE id = :id AND changes() = 1
 """

@@ -13,7 +13,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import BlobBusy, UploadTimedOut
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS
-from moorage.store.transaction import Transaction
+from moorage.store.transaction import Scalar, Transaction
 
 SWEEP_PERIOD_MS: Final = 24 * 3_600_000
 
@@ -32,8 +32,13 @@ def hold(tx: Transaction, sha256: str, upload: str) -> Instant:
 
 def confirm(tx: Transaction, sha256: str, upload: str, holder: str) -> None:
     """Turn the upload into the reference of `holder`, for good. The commit raises UploadTimedOut when it took too long."""
-    tx.require(statements.IS_HELD, UploadTimedOut(), sha256=sha256, upload=upload)
+    require_held(tx, sha256, upload)
     tx.run(statements.CONFIRM, sha256=sha256, upload=upload, holder=holder)
+
+
+def require_held(tx: Transaction, sha256: str, upload: str) -> None:
+    """Let the transaction commit only while the upload counts; it aborts with UploadTimedOut."""
+    tx.require(statements.IS_HELD, UploadTimedOut(), sha256=sha256, upload=upload)
 
 
 def abandon(tx: Transaction, sha256: str, upload: str) -> None:
@@ -44,9 +49,13 @@ def abandon(tx: Transaction, sha256: str, upload: str) -> None:
 
 def release_all(tx: Transaction, holders: Sequence[str]) -> None:
     """Drop whatever references these holders have; objects to which they were the last are deleted."""
-    ids = canonical.compact(list(holders))
-    tx.run(statements.PLAN_DELETIONS_OF, holders=ids)
-    tx.run(statements.RELEASE_ALL, holders=ids)
+    release_selected(tx, statements.LISTED, holders=canonical.compact(list(holders)))
+
+
+def release_selected(tx: Transaction, selection: str, **parameters: Scalar) -> None:
+    """The same for the holders that `selection` gives as `value` at this place in the transaction."""
+    tx.run(statements.PLAN_DELETIONS_OF.replace("{holders}", selection), **parameters)
+    tx.run(statements.RELEASE_ALL.replace("{holders}", selection), **parameters)
 
 
 def release(tx: Transaction, sha256: str, holder: str) -> None:

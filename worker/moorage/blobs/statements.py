@@ -63,19 +63,17 @@ WHERE {_UNREFERENCED.replace("{digest}", "one.value")}
 ON CONFLICT (sha256) DO NOTHING
 """
 
-# The same for all that these holders are about to release.
+# The same for all that these holders are about to release. {holders} is a SELECT of them as `value`.
 PLAN_DELETIONS_OF = """
 INSERT INTO blob_deletions (sha256, due_at)
-SELECT mine.sha256, :now FROM json_each(:holders) AS one CROSS JOIN blob_references AS mine ON mine.holder = one.value
+SELECT mine.sha256, :now FROM ({holders}) AS one CROSS JOIN blob_references AS mine ON mine.holder = one.value
 WHERE mine.uploading_until IS NULL AND NOT EXISTS (SELECT 1 FROM blob_references AS r
-    WHERE r.sha256 = mine.sha256 AND r.holder NOT IN (SELECT value FROM json_each(:holders))
+    WHERE r.sha256 = mine.sha256 AND r.holder NOT IN ({holders})
         AND (r.uploading_until IS NULL OR r.uploading_until > :now))
 ON CONFLICT (sha256) DO NOTHING
 """
-RELEASE_ALL = """
-DELETE FROM blob_references
-WHERE holder IN (SELECT value FROM json_each(:holders)) AND uploading_until IS NULL
-"""
+RELEASE_ALL = "DELETE FROM blob_references WHERE holder IN ({holders}) AND uploading_until IS NULL"
+LISTED = "SELECT value FROM json_each(:holders)"
 
 # --- deletion ---
 

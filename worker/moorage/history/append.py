@@ -79,6 +79,16 @@ def append_selected(
     return appended
 
 
+def append_told(tx: Transaction, selection: str, *, many: bool = False, **parameters: Scalar) -> Answer:
+    """The same where only the database knows what happened and who did it: the selection gives `type` and `actor` too.
+
+    For what is of no kind: nobody waits for such an entry, and none is woken by it.
+    """
+    template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
+    sql = template.replace(":type", "chosen.type").replace(":actor", "chosen.actor").replace("{selection}", selection)
+    return tx.run(sql, **parameters)
+
+
 def _tell(tx: Transaction, events: Sequence[Event]) -> None:
     for type_ in {event.type for event in events}:
         kinds = Counter(event.kind for event in events if event.type == type_ and event.kind is not None)

@@ -106,7 +106,7 @@ WATCH_BYTES = Limit(1024 * 1024, "bytes", "bodies that a watch is given at a tim
 
 # Awakeables
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
-AWAKE_PAYLOAD_BYTES = Limit(1024 * 1024, "bytes", "canonical JSON of an awakeable's payload")
+AWAKE_PAYLOAD_BYTES = Limit(8 * 1024 * 1024, "bytes", "an awakeable's payload, as sent and as canonical JSON")
 SENDER_SECRETS = Limit(5, "secrets", "signing secrets of one webhook sender, for rotation")
 DEDUP_WINDOW_SECONDS = Limit(366 * 86400, "seconds", "a destination's own window of deduplication")
 SENDER_TOLERANCE_SECONDS = Limit(3600, "seconds", "how far a webhook's timestamp may lie from now")

@@ -110,6 +110,7 @@ class AwakeableShown(Shown):
     label: str | None = None
     metadata: JsonObject | None = None
     created_by: str | None = None
+    execution_id: str | None = None
     ended_by: str | None = None
     error: RejectionShown | None = None
     payload: Any = None
@@ -147,7 +148,7 @@ async def list_awakeables(
 @api.get("/awakeables/{awakeable}", response_model=AwakeableShown, responses=fails(AwakeableUnknown))
 async def show_by_id(request: ApiRequest, awakeable: AwakeableId) -> Response:
     """One awakeable with its payload, for whoever minted it and for operators, also when it is bound to another subject."""
-    shown = await resolve.show_one(request.db, request.caller, request.now, awakeable)
+    shown = await resolve.show_one(request.db, request.caller, request.now, awakeable, request.ports.blobs)
     return Answer(shown.wire())
 
 
@@ -175,14 +176,14 @@ async def resolve_awakeable(
     else:
         await request.admit()
     payload = payloads.read(request.headers.get("content-type"), raw)
-    resolved = await resolve.resolve(request.db, request.caller, request.now, token, payload)
+    resolved = await resolve.resolve(request.db, request.caller, request.now, token, payload, request.ports.blobs)
     return Response(resolved.payload, media_type="application/json")
 
 
 @api.get("/awake/{token}", response_model=AwakeableShown, responses=fails(AwakeableUnknown))
 async def show_awakeable(request: ApiRequest, token: Token) -> Response:
     """How the promise stands. Resumes nothing. One bound to a subject is unknown to every other."""
-    shown = await resolve.show(request.db, request.caller, request.now, token)
+    shown = await resolve.show(request.db, request.caller, request.now, token, request.ports.blobs)
     return Answer(shown.wire())
 
 
