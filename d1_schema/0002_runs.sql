@@ -9,7 +9,8 @@
 --                `config` is the configuration of the scope as it was when the execution was opened
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
 --                `steps` is written when the run ends: what its journal looked like, without the values. `ended_epoch` is
---                the epoch of the owner that ended it
+--                the epoch of the owner that ended it. A run in flight is the `run_id` of an execution, which finds those of a
+--                scope; an index over runs in flight would cost each of them two rows
 -- journal        what an execution recorded, one row for each (label, hash of input). `position` is the branch and the place
 --                in it where the body asked. state: pending (claimed, the effect may be under way), waiting (until
 --                next_attempt_at), done, failed, canceled. `ref` is the awakeable or the run that an entry waits for.
@@ -94,7 +95,7 @@ CREATE TABLE IF NOT EXISTS runs (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_by_body ON runs (body, run_id);
 CREATE INDEX IF NOT EXISTS runs_by_execution ON runs (execution_id, run_id);
-CREATE INDEX IF NOT EXISTS runs_in_flight ON runs (scope, run_id) WHERE ended_at IS NULL;
+CREATE INDEX IF NOT EXISTS runs_by_scope ON runs (scope, run_id);
 CREATE INDEX IF NOT EXISTS runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS journal (
