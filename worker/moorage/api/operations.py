@@ -54,7 +54,7 @@ class BlobSent(Sent):
         return Value(None, self.size, self.sha256)
 
 
-class FailureSent(Sent):
+class StepFailureSent(Sent):
     """Why a step or a run failed: a tag of the closed set, a sentence for people, and what it was about."""
 
     tag: Annotated[FailureTag, Field(strict=False)]
@@ -94,7 +94,7 @@ class _Valued(KeyedSent):
         return _value(self.value, self.blob)
 
 
-class ClaimSent(KeyedSent):
+class ClaimOp(KeyedSent):
     """Claim an entry before its effect begins; with `until`, wait until then."""
 
     op: Literal["claim"]
@@ -107,7 +107,7 @@ class ClaimSent(KeyedSent):
         return protocol.Claim(self.key, self.kind, self.position, self.until)
 
 
-class RecordSent(_Valued):
+class RecordOp(_Valued):
     """Record the value of a claimed entry. The first that is recorded stands."""
 
     op: Literal["record"]
@@ -117,7 +117,7 @@ class RecordSent(_Valued):
         return protocol.Record(self.key, self.told())
 
 
-class PutSent(_Valued):
+class PutOp(_Valued):
     """Claim and record at once what has no effect outside."""
 
     op: Literal["put"]
@@ -129,12 +129,12 @@ class PutSent(_Valued):
         return protocol.Put(self.key, self.kind, self.position, self.told())
 
 
-class FailSent(KeyedSent):
+class FailOp(KeyedSent):
     """Record that an attempt failed; without `next_attempt_at`, for good."""
 
     op: Literal["fail"]
     attempt: Attempt
-    failure: FailureSent
+    failure: StepFailureSent
     next_attempt_at: SentInstant | None = None
     bound: _Text | None = Field(default=None, description="The bound that was struck, if one was.")
 
@@ -143,7 +143,7 @@ class FailSent(KeyedSent):
         return protocol.Fail(self.key, self.attempt, self.failure.failure(), self.next_attempt_at, self.bound)
 
 
-class GiveUpSent(KeyedSent):
+class GiveUpOp(KeyedSent):
     """Wait no more for an entry that has not ended."""
 
     op: Literal["give_up"]
@@ -153,7 +153,7 @@ class GiveUpSent(KeyedSent):
         return protocol.GiveUp(self.key)
 
 
-class MintSent(KeyedSent):
+class MintOp(KeyedSent):
     """Mint an awakeable as a recorded step; asked again it answers the same token."""
 
     op: Literal["mint"]
@@ -167,7 +167,7 @@ class MintSent(KeyedSent):
         return protocol.Mint(self.key, self.position, self.ttl_seconds, self.subject, self.metadata)
 
 
-class AwaitSent(KeyedSent):
+class AwaitOp(KeyedSent):
     """Await an awakeable that the execution minted."""
 
     op: Literal["await"]
@@ -179,7 +179,7 @@ class AwaitSent(KeyedSent):
         return protocol.Await(self.key, self.position, self.awakeable)
 
 
-class StartChildSent(KeyedSent):
+class StartChildOp(KeyedSent):
     """Start another run as a child, in the same transaction; without `scope`, under the parent's."""
 
     op: Literal["start_child"]
@@ -214,7 +214,7 @@ class PublishedSent(Sent):
         return told if self.not_before is None else {**told, "not_before": render(self.not_before)}
 
 
-class PublishSent(KeyedSent):
+class PublishOp(KeyedSent):
     """Publish records and record their ids, in the same transaction."""
 
     op: Literal["publish"]
@@ -226,7 +226,7 @@ class PublishSent(KeyedSent):
         return protocol.Publish(self.key, self.position, [one.wire() for one in self.records])
 
 
-class CommitCursorSent(_Valued):
+class CommitCursorOp(_Valued):
     """Move a cursor of the scope that has the revision `expected`, 0 for none, and publish records with it."""
 
     op: Literal["commit_cursor"]
@@ -241,7 +241,7 @@ class CommitCursorSent(_Valued):
         return protocol.CommitCursor(self.key, self.position, self.name, self.told(), self.expected, records)
 
 
-class SetMetadataSent(Sent):
+class SetMetadataOp(Sent):
     """Replace the run's metadata."""
 
     op: Literal["set_metadata"]
@@ -252,7 +252,7 @@ class SetMetadataSent(Sent):
         return protocol.SetMetadata(self.metadata)
 
 
-class SuspendSent(Sent):
+class SuspendOp(Sent):
     """Let go of the execution until an instant, or until something that it awaits ends. Only as the last operation."""
 
     op: Literal["suspend"]
@@ -271,14 +271,14 @@ class SuspendSent(Sent):
         return protocol.Suspend(self.status, self.next_attempt_at, self.awaiting)
 
 
-class CloseSent(Sent):
+class CloseOp(Sent):
     """End the run. Only as the last operation. A success has a `result`, or its `blob`; a failure has an `error`."""
 
     op: Literal["close"]
     status: Literal["success", "failed", "canceled"]
     result: Any = None
     blob: BlobSent | None = None
-    error: FailureSent | None = None
+    error: StepFailureSent | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -297,19 +297,19 @@ class CloseSent(Sent):
 
 
 OperationSent = Annotated[
-    ClaimSent
-    | RecordSent
-    | PutSent
-    | FailSent
-    | GiveUpSent
-    | MintSent
-    | AwaitSent
-    | StartChildSent
-    | PublishSent
-    | CommitCursorSent
-    | SetMetadataSent
-    | SuspendSent
-    | CloseSent,
+    ClaimOp
+    | RecordOp
+    | PutOp
+    | FailOp
+    | GiveUpOp
+    | MintOp
+    | AwaitOp
+    | StartChildOp
+    | PublishOp
+    | CommitCursorOp
+    | SetMetadataOp
+    | SuspendOp
+    | CloseOp,
     Field(discriminator="op"),
 ]
 
