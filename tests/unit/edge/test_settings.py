@@ -19,7 +19,7 @@ def test_a_number_of_runners_counts_only_in_its_bounds() -> None:
 
 def test_derivation_keys_stand_between_commas_and_are_secrets() -> None:
     settings = read(SimpleNamespace(MOORAGE_ROOT_TOKEN="root", MOORAGE_DERIVATION_KEYS="new, old,")).settings
-    assert settings.derivation_keys == ("new", "old")
+    assert settings.derivation_keys == ("new", "old", "root")
     assert set(settings.secrets) == {"root", "new", "old"}
     assert "old" not in repr(settings)
 

@@ -91,7 +91,7 @@ class ApiRequest(Request):
         """Admit the caller whose bearer token the request carries.
 
         Raises Unauthenticated, which repeats nothing of what was sent, and Forbidden for a public credential anywhere but
-        where records are published.
+        on the routes of its actions.
         """
         found = self.headers.getlist("authorization")
         if len(found) > 1:

@@ -18,22 +18,17 @@ from moorage.kernel.errors import AwakeableTokenLost, CapabilityUnwired
 DERIVATION_KEYS: Final = "MOORAGE_DERIVATION_KEYS"
 """The secret that holds the keys."""
 
-KEY_CHARACTERS: Final = 32
-"""How long a configured key is at least; a shorter one could be guessed, and counts as none."""
-
-Keys = Sequence[bytes]
+Keys = Sequence[str]
 """The derivation keys. The first mints; all are tried when a token is told again."""
 
 
-def keys_of(configured: str | None, root_token: str | None) -> tuple[bytes, ...]:
-    """The keys that a deployment has: those of DERIVATION_KEYS, between commas or spaces, and the root token after them.
+def keys_of(configured: Sequence[str], root_token: str | None) -> tuple[str, ...]:
+    """The keys that a deployment has: those of DERIVATION_KEYS, and the root token after them.
 
     So a deployment that sets keys later still tells what the root token made, and one that sets none mints with the root
-    token. Keys of fewer than KEY_CHARACTERS count as none.
+    token.
     """
-    listed = (configured or "").replace(",", " ").split()
-    own = [key for key in listed if len(key) >= KEY_CHARACTERS]
-    return tuple(key.encode() for key in [*own, *([root_token] if root_token else [])])
+    return tuple(dict.fromkeys([*configured, *([root_token] if root_token else [])]))
 
 
 def mint_token(keys: Keys, execution_id: str, entry: EntryKey) -> str:
@@ -68,8 +63,8 @@ def told(keys: Keys, sha256: str, execution_id: str, entry: EntryKey) -> str:
     return token
 
 
-def derive(key: bytes, execution_id: str, entry: EntryKey) -> str:
+def derive(key: str, execution_id: str, entry: EntryKey) -> str:
     """The token that this key makes for this entry: 256 bits."""
     message = canonical.dumps([execution_id, entry.label, entry.input_sha256]).encode()
-    raw = hmac.new(key, message, hashlib.sha256).digest()
+    raw = hmac.new(key.encode(), message, hashlib.sha256).digest()
     return f"{TOKEN_PREFIX}_{base64.urlsafe_b64encode(raw).rstrip(b'=').decode()}"

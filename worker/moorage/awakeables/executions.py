@@ -28,22 +28,22 @@ NAMED: Final = 10
 def reconcile(tx: Transaction, selection: str, **parameters: Scalar) -> None:
     """Complete the registry from the journal, where the journal has recorded an end of which the registry does not know: a
     registry restored from an older copy, say (clause awake.reconcile)."""
-    append_told(tx, statements.RECONCILING.replace("{selection}", selection), many=True, **parameters)
-    tx.run(statements.RECONCILE.replace("{selection}", selection), **parameters)
+    append_told(tx, statements.RECONCILING.replace("{executions}", selection), many=True, **parameters)
+    tx.run(statements.RECONCILE.replace("{executions}", selection), **parameters)
 
 
 def retire(tx: Transaction, selection: str, **parameters: Scalar) -> None:
     """End what is pending of executions that are being retired. It must stand before the journal is deleted."""
     reconcile(tx, selection, **parameters)
     failure = canonical.dumps(RUN_IS_OVER.wire())
-    append_told(tx, statements.RETIRING.replace("{selection}", selection), many=True, failure=failure, **parameters)
-    tx.run(statements.RETIRE.replace("{selection}", selection), failure=failure, **parameters)
+    append_told(tx, statements.RETIRING.replace("{executions}", selection), many=True, failure=failure, **parameters)
+    tx.run(statements.RETIRE.replace("{executions}", selection), failure=failure, **parameters)
 
 
 def forget(tx: Transaction, selection: str, **parameters: Scalar) -> None:
     """Remove the awakeables of executions of which no run is on record any more, and release their payloads."""
-    references.release_selected(tx, statements.HOLDERS.replace("{selection}", selection), **parameters)
-    tx.run(statements.FORGET.replace("{selection}", selection), **parameters)
+    references.release_selected(tx, statements.HOLDERS.replace("{executions}", selection), **parameters)
+    tx.run(statements.FORGET.replace("{executions}", selection), **parameters)
 
 
 def pending_of(reading: Reading, execution_id: str, now: Instant) -> Answer:

@@ -18,6 +18,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import TEXT_CHARACTERS
 from moorage.kernel.refusals import refused
+from moorage.records.bounds import draw
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Row, Transaction
 
@@ -130,6 +131,7 @@ async def _end(db: Database, caller: Caller, now: Instant, token: str, ending: _
     """Everything is decided inside the transaction; the row tells the outcome, and history holds what changed."""
     tx = Transaction(now)
     caller.guard(tx)
+    draw(tx, caller, 1)
     uploaded = ending.uploaded
     if uploaded:
         uploaded.require(tx)

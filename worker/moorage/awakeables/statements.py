@@ -133,14 +133,14 @@ SELECT row_number() OVER (ORDER BY awakeables.id) AS ordinal, awakeables.id AS s
     CASE {_STATE} WHEN 'rejected' THEN json_object('tag', j.value ->> '$.rejected.tag') ELSE '{{}}' END AS data
 FROM awakeables JOIN journal AS j
     ON j.kind = 'wait' AND j.ref = awakeables.id AND j.state = 'done' AND j.execution_id = awakeables.execution_id
-WHERE awakeables.execution_id IN ({{selection}}) AND awakeables.state = 'pending'
+WHERE awakeables.execution_id IN ({{executions}}) AND awakeables.state = 'pending'
 GROUP BY awakeables.id
 """
 
 # They are completed from the journal (clause awake.reconcile).
 RECONCILE = f"""
 {_BECOME.replace("{outcomes}", _RECORDED)}
-WHERE execution_id IN ({{selection}}) AND state = 'pending' AND EXISTS ({_RECORDED})
+WHERE execution_id IN ({{executions}}) AND state = 'pending' AND EXISTS ({_RECORDED})
 """
 
 # Those that are still pending when their execution is retired, for their history entries.
@@ -149,7 +149,7 @@ SELECT row_number() OVER (ORDER BY id) AS ordinal, id AS subject, NULL AS kind, 
     CASE WHEN deadline <= :now THEN 'awakeable.timed_out' ELSE 'awakeable.rejected' END AS type,
     CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END AS actor,
     CASE WHEN deadline <= :now THEN '{{}}' ELSE json_object('tag', :failure ->> 'tag') END AS data
-FROM awakeables WHERE execution_id IN ({{selection}}) AND state = 'pending'
+FROM awakeables WHERE execution_id IN ({{executions}}) AND state = 'pending'
 """
 
 # Nobody waits for them any more: they end as rejected, or as timed out when their time is over.
@@ -159,7 +159,7 @@ UPDATE awakeables SET
     failure = CASE WHEN deadline <= :now THEN NULL ELSE :failure END,
     ended_at = min(deadline, :now),
     ended_by = CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END
-WHERE execution_id IN ({{selection}}) AND state = 'pending'
+WHERE execution_id IN ({{executions}}) AND state = 'pending'
 """
 
 # Those that an execution still waits for, or may wait for: pending before their deadline (clause runs.rewind-unsafe).
@@ -171,8 +171,8 @@ PENDING_OF = f"SELECT id, label, deadline {_PENDING_OF} ORDER BY deadline, id LI
 NONE_PENDING = f"SELECT 1 WHERE NOT EXISTS (SELECT 1 {_PENDING_OF})"
 
 # The awakeables of executions that are forgotten, as holders of their payloads.
-HOLDERS = "SELECT id AS value FROM awakeables WHERE execution_id IN ({selection})"
-FORGET = "DELETE FROM awakeables WHERE execution_id IN ({selection})"
+HOLDERS = "SELECT id AS value FROM awakeables WHERE execution_id IN ({executions})"
+FORGET = "DELETE FROM awakeables WHERE execution_id IN ({executions})"
 
 # A large payload that was uploaded belongs to the awakeable that it has resolved, unless that one has it already.
 CONFIRM_PAYLOAD = """

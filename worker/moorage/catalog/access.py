@@ -64,8 +64,8 @@ class Rate:
 class Caller:
     """The verified subject of a request. `credential` is None for the root credential, which may do everything.
 
-    A `public` one is known to whoever looks at a web page that holds it: it publishes, from `origins` if there are any,
-    at `rate` if there is one, and learns nothing.
+    A `public` one is known to whoever looks at a web page that holds it: it publishes, or resolves awakeables, from
+    `origins` if there are any, at `rate` if there is one, and learns nothing.
     """
 
     subject: str

@@ -122,7 +122,9 @@ class CredentialDeclaration(Declared):
     subject: Text
     grants: list[GrantDeclaration] = Field(max_length=int(GRANTS))
     expires_at: str | None = None
-    public: bool = Field(default=False, description="May be shipped to browsers: it only publishes, to kinds it names.")
+    public: bool = Field(
+        default=False, description="May be shipped to browsers: it publishes to kinds it names, or resolves awakeables."
+    )
     origins: list[str] | None = Field(default=None, min_length=1, max_length=int(PUBLIC_ORIGINS))
     rate: RateDeclaration | None = None
 

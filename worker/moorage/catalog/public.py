@@ -1,16 +1,16 @@
 """Public credentials: tokens that a web page may hold, and so everybody who looks at it (clause catalog.credentials).
 
-Such a credential publishes records of the kinds it names and does nothing else: it reads nothing, not even what it
-published. It may be bound to web origins, which keeps other people's pages out, and to a rate of its own, which all who
-hold the token share. Neither keeps out a program that writes its own Origin header: whoever takes in what comes this way
-treats it as a stranger's.
+Such a credential publishes records of the kinds it names, or resolves awakeables whose token a page was given, and does
+nothing else: it reads nothing, not even what it published. It may be bound to web origins, which keeps other people's pages
+out, and to a rate of its own, which all who hold the token share. Neither keeps out a program that writes its own Origin
+header: whoever takes in what comes this way treats it as a stranger's.
 """
 
 import re
 from typing import Any, Final
 
 from moorage.catalog import statements
-from moorage.catalog.access import Grant, Rate
+from moorage.catalog.access import Action, Grant, Rate
 from moorage.catalog.model import CredentialDeclaration
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
@@ -33,13 +33,22 @@ def check(declaration: CredentialDeclaration, grants: tuple[Grant, ...]) -> None
                 raise refused(f"/{name}", "is for public credentials")
         return
     for number, grant in enumerate(grants):
-        if grant.actions != {"publish"}:
-            raise refused(f"/grants/{number}/actions", "must be publish alone: a public credential does nothing else")
-        if not grant.kinds or any(name.endswith("*") or name.startswith("_") for name in grant.kinds):
+        if grant.actions not in ({"publish"}, {"resume"}):
+            raise refused(f"/grants/{number}/actions", "must be publish alone or resume alone")
+        if grant.actions == {"resume"}:
+            _check_resume(grant, number)
+        elif not grant.kinds or any(name.endswith("*") or name.startswith("_") for name in grant.kinds):
             raise refused(f"/grants/{number}/kinds", "must name the kinds one by one")
     for number, origin in enumerate(declaration.origins or ()):
         if _ORIGIN.fullmatch(origin) is None:
             raise refused(f"/origins/{number}", "must be an origin as browsers send it, such as https://app.example.com")
+
+
+def _check_resume(grant: Grant, number: int) -> None:
+    """The token is what tells which awakeable: a kind or a pattern would narrow nothing, and is not taken for a bound."""
+    for name, value in (("kinds", grant.kinds), ("match", grant.match)):
+        if value:
+            raise refused(f"/grants/{number}/{name}", "does not go with resume: an awakeable is of no kind")
 
 
 def rate_of(declaration: CredentialDeclaration) -> Rate | None:
@@ -58,9 +67,9 @@ def admit_origins(tx: Transaction, credential: str, origins: tuple[str, ...]) ->
     tx.run(statements.ADMIT_ORIGINS, credential=credential, origins=listed)
 
 
-async def is_admitted(db: Database, now: Instant, origin: str) -> bool:
-    """Whether some public credential that is alive may be used by pages of this origin."""
+async def is_admitted(db: Database, now: Instant, origin: str, action: Action) -> bool:
+    """Whether some public credential that is alive may be used for `action` by pages of this origin."""
     reading = Reading()
-    found = reading.ask(statements.ORIGIN_IS_ADMITTED, origin=origin, now=now)
+    found = reading.ask(statements.ORIGIN_IS_ADMITTED, origin=origin, action=action, now=now)
     await db.read(reading)
     return bool(found.rows)

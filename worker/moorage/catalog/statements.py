@@ -147,10 +147,14 @@ INSERT INTO public_origins (origin, credential)
 SELECT DISTINCT origin.value, :credential FROM json_each(:origins) AS origin WHERE true
 """
 
-# Some public credential that is alive may be used by pages of this origin, or of every one.
+# Some public credential that is alive may be used for this action by pages of this origin, or of every one.
 ORIGIN_IS_ADMITTED = """
 SELECT 1 FROM public_origins AS o CROSS JOIN credentials AS c ON c.id = o.credential
-WHERE o.origin IN (:origin, '*') AND c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now) LIMIT 1
+WHERE o.origin IN (:origin, '*') AND c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > :now)
+AND EXISTS (
+    SELECT 1 FROM json_each(c.grants) AS given CROSS JOIN json_each(given.value, '$.actions') AS given_action
+    WHERE given_action.value = :action
+) LIMIT 1
 """
 
 # Ends what a revoked credential admitted.

@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from moorage.api.ports import Otlp, Settings
+from moorage.awakeables.derive import DERIVATION_KEYS, keys_of
 from moorage.kernel.limits import ARTIFACT_ATTACH_SECONDS
 
 ROOT_TOKEN: Final = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
@@ -14,7 +15,6 @@ TEST_CLOCK: Final = "MOORAGE_TEST_CLOCK"
 ALLOW_LOCAL: Final = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
 ATTACH_SECONDS: Final = "MOORAGE_ARTIFACT_ATTACH_SECONDS"
 RUNNERS: Final = "MOORAGE_RUNNERS"
-DERIVATION_KEYS: Final = "MOORAGE_DERIVATION_KEYS"
 OTLP_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OTLP_TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 OTLP_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -36,17 +36,17 @@ class Variables:
 def read(env: Any) -> Variables:
     """The variables: MOORAGE_ROOT_TOKEN (secret), MOORAGE_ALLOWED_ORIGINS (origins between commas or spaces),
     MOORAGE_ARTIFACT_ATTACH_SECONDS and MOORAGE_RUNNERS (what is no whole number in their bounds counts as unset),
-    MOORAGE_DERIVATION_KEYS (secret; keys between commas, without it the root token is the one), OpenTelemetry's own
+    MOORAGE_DERIVATION_KEYS (secret; keys between commas, the root token is the last of them), OpenTelemetry's own
     OTEL_EXPORTER_OTLP_ENDPOINT, _TRACES_ENDPOINT and _HEADERS with OTEL_SERVICE_NAME, MOORAGE_TEST_CLOCK=1 and
     MOORAGE_ALLOW_LOCAL_DESTINATIONS=1 (both for development)."""
     root_token = text(env, ROOT_TOKEN)
-    keys = tuple(_listed(text(env, DERIVATION_KEYS))) or ((root_token,) if root_token else ())
+    keys = keys_of(_listed(text(env, DERIVATION_KEYS)), root_token)
     otlp = _otlp(env)
     origins = (text(env, ALLOWED_ORIGINS) or "").replace(",", " ").split()
     settings = Settings(
         allowed_origins=frozenset(origin.rstrip("/") for origin in origins),
         runtime=f"Python {platform.python_version()}",
-        secrets=tuple({*keys, *((root_token,) if root_token else ()), *(otlp.headers.values() if otlp else ())}),
+        secrets=tuple({*keys, *(otlp.headers.values() if otlp else ())}),
         root_access=root_token is not None,
         allow_local=text(env, ALLOW_LOCAL) == "1",
         attach_seconds=_whole(text(env, ATTACH_SECONDS), ARTIFACT_ATTACH_SECONDS),

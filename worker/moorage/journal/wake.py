@@ -17,13 +17,13 @@ UPDATE executions SET
     wake_at = CASE WHEN owner IS NOT NULL AND expires_at > :now THEN wake_at
         ELSE CAST(:now AS INTEGER) + CAST(:repair AS INTEGER) END,
     claimable = CASE WHEN host = 'remote' AND (owner IS NULL OR expires_at <= :now) THEN 1 ELSE claimable END
-WHERE execution_id IN ({selection})
+WHERE execution_id IN ({executions})
 RETURNING execution_id, host, runner, body
 """
 
 
 def wake(tx: Transaction, selection: str, **parameters: Scalar) -> Answer:
     """Make the executions that `selection`, a SELECT of execution ids, gives due now, and poke them after the commit."""
-    answer = tx.run(_WAKE.replace("{selection}", selection), repair=REPAIR_MS, **parameters)
+    answer = tx.run(_WAKE.replace("{executions}", selection), repair=REPAIR_MS, **parameters)
     tx.poke(answer)
     return answer

@@ -9,6 +9,7 @@ from fastapi import Path, Query
 from pydantic import Field
 from starlette.responses import Response
 
+from moorage.api import public
 from moorage.api.answers import Answer, page
 from moorage.api.auth import admit_sender
 from moorage.api.fields import (
@@ -33,12 +34,15 @@ from moorage.kernel.errors import (
     AwakeableRejected,
     AwakeableTimedOut,
     AwakeableUnknown,
+    BlobBusy,
     CursorMismatch,
     FailureTag,
     IdempotencyConflict,
     JsonInvalid,
     PayloadTooLarge,
+    RateLimited,
     UnsupportedMediaType,
+    UploadTimedOut,
 )
 from moorage.kernel.instants import render
 from moorage.kernel.limits import AWAKE_TTL_SECONDS, ID_CHARACTERS, TEXT_CHARACTERS
@@ -155,7 +159,7 @@ async def show_by_id(request: ApiRequest, awakeable: AwakeableId) -> Response:
 @api.post(
     "/awake/{token}",
     response_model=Any,
-    responses=fails(*_ENDED, JsonInvalid, PayloadTooLarge, UnsupportedMediaType),
+    responses=fails(*_ENDED, JsonInvalid, PayloadTooLarge, UnsupportedMediaType, RateLimited, BlobBusy, UploadTimedOut),
     openapi_extra={**opened("own"), **_ANY_BODY},
 )
 async def resolve_awakeable(
@@ -175,6 +179,7 @@ async def resolve_awakeable(
         await admit_sender(request, sender, raw)
     else:
         await request.admit()
+        public.check_page(request.caller, request.headers)
     payload = payloads.read(request.headers.get("content-type"), raw)
     resolved = await resolve.resolve(request.db, request.caller, request.now, token, payload, request.ports.blobs)
     return Response(resolved.payload, media_type="application/json")
@@ -187,9 +192,10 @@ async def show_awakeable(request: ApiRequest, token: Token) -> Response:
     return Answer(shown.wire())
 
 
-@api.post("/awake/{token}/reject", response_model=AwakeableShown, responses=fails(*_ENDED))
+@api.post("/awake/{token}/reject", response_model=AwakeableShown, responses=fails(*_ENDED, RateLimited))
 async def reject_awakeable(request: ApiRequest, token: Token, sent: RejectSent) -> Response:
     """Break the promise: whoever waits sees a failure with this tag."""
+    public.check_page(request.caller, request.headers)
     rejection = Rejection(sent.tag, sent.message)
     ended = await resolve.reject(request.db, request.caller, request.now, token, rejection)
     return Answer(ended.outline())
