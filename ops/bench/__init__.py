@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from ops.bench import designs as comparison
-from ops.bench import peers, report
+from ops.bench import peers, report, workflows
 from ops.bench.baseline import Baseline
 from ops.bench.budget import Measured
 from ops.bench.load import load_ready_records
@@ -27,6 +27,7 @@ def command(
     repeat: Annotated[int, typer.Option(help="How often each operation is measured.", min=1, max=1000)] = 30,
     designs: Annotated[bool, typer.Option("--designs", help="Compare ways of keeping records instead.")] = False,
     beside: Annotated[bool, typer.Option("--peers", help="Compare claim and settle with Postgres instead.")] = False,
+    flows: Annotated[bool, typer.Option("--workflows", help="Compare runs with Cloudflare Workflows instead.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure every operation on the local edge; exit 1 when one costs more than its budget."""
@@ -35,6 +36,9 @@ def command(
         return
     if beside:
         _beside_peers(repeat, as_json=as_json)
+        return
+    if flows:
+        _beside_workflows(repeat, as_json=as_json)
         return
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
         results = _run(Path(folder), scale, repeat, quiet=as_json)
@@ -71,6 +75,15 @@ def _beside_peers(repeat: int, *, as_json: bool) -> None:
         print(json.dumps(peers.as_json(paces, missing), indent=2))
     else:
         peers.show(paces, missing)
+
+
+def _beside_workflows(repeat: int, *, as_json: bool) -> None:
+    with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
+        figures = workflows.compare(Path(folder), repeat, report.silent if as_json else report.progress)
+    if as_json:
+        print(json.dumps(workflows.as_json(figures), indent=2))
+    else:
+        workflows.show(figures)
 
 
 def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Results:

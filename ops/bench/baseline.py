@@ -16,11 +16,12 @@ _SCRIPT = Path(__file__).parent / "baseline.mjs"
 
 
 class Baseline:
-    """A running baseline Worker; a context manager."""
+    """A running baseline Worker; a context manager. `prepare` lets it make its table first."""
 
-    def __init__(self, state: Path, script: Path = _SCRIPT) -> None:
+    def __init__(self, state: Path, script: Path = _SCRIPT, *, prepare: bool = True) -> None:
         self._state = state
         self._script = script
+        self._prepare = prepare
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
 
@@ -38,7 +39,8 @@ class Baseline:
             self.__exit__(None, None, None)
             raise CommandFailed("the baseline Worker did not start")
         self.url = line
-        httpx.put(line, timeout=30).raise_for_status()
+        if self._prepare:
+            httpx.put(line, timeout=30).raise_for_status()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

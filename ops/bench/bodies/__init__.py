@@ -1,0 +1,1 @@
+"""The bodies that `moorage bench --workflows` measures."""
