@@ -33,7 +33,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
 from moorage.runs import admission_statements as statements
-from moorage.runs import scopes
+from moorage.runs import authority, scopes
 from moorage.runs.placement import RUNNERS, runner_of
 from moorage.runs.protocol import BodyInfo, Execution, Pins, Status, Trace
 from moorage.store.ports import Blobs, Database
@@ -142,7 +142,7 @@ def plan(
         run_id=run_id,
         body=info.name,
         scope=scope,
-        lease=lease or Lease(0, "", now, 0),
+        lease=lease or Lease(0, "", now),
         pins=pins,
         input=start.input,
         trace=start.trace,
@@ -193,7 +193,7 @@ async def admit(
 
 def check(caller: Caller, info: BodyInfo, start: Start) -> None:
     """Raise Forbidden, IdInvalid, PayloadTooLarge or RunMetadataTooLarge unless the caller may start this."""
-    caller.demand("execute", info.name)
+    authority.demand(caller, "execute", info.name)
     if start.scope is not None:
         (scopes.check_derived if scopes.is_derived(start.scope) else scopes.check_declared)(start.scope)
     if start.input.size > JOURNAL_VALUE_BYTES:
@@ -299,7 +299,6 @@ def _row(
         "build": info.build.digest,
         "plan_reference": execution.pins.reference,
         "pins": canonical.dumps(execution.pins.wire()),
-        "attempt": 1 if lease else 0,
         "epoch": lease.epoch if lease else 0,
         "owner": lease.owner if lease else None,
         "expires_at": lease.expires_at if lease else None,

@@ -16,7 +16,7 @@ _EXECUTION = """
 INSERT INTO executions (execution_id, scope, body, host, runner, build, plan_reference, pins, run_id, attempt, epoch,
     owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, opened_at, input_sha256,
     input_size, input_blob, input)
-SELECT :execution_id, :scope, :body, :host, :runner, :build, :plan_reference, :pins, :run_id, :attempt, :epoch,
+SELECT :execution_id, :scope, :body, :host, :runner, :build, :plan_reference, :pins, :run_id, 1, :epoch,
     :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :now, :input_sha256,
     :input_size, :input_blob, :input WHERE true
 """.strip()
@@ -29,7 +29,7 @@ OPEN = f"{_EXECUTION} {_TOLD}"
 # Opens an execution under a named scope, or joins the pending one. It gives no row when the pending one refuses.
 OPEN_OR_JOIN = f"""
 {_EXECUTION}
-ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = :takes, epoch = epoch + CAST(:takes AS INTEGER),
+ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, epoch = epoch + CAST(:takes AS INTEGER),
     owner = CASE WHEN :takes = 1 THEN excluded.owner END,
     expires_at = CASE WHEN :takes = 1 THEN excluded.expires_at END,
     wake_at = CASE WHEN :takes = 1 THEN excluded.wake_at ELSE CAST(:joined_wake_at AS INTEGER) END,
@@ -82,7 +82,7 @@ _RUN_VALUES = """
 # The row of a run whose scope is fresh.
 RECORD = f"""
 INSERT INTO runs ({_RUN_COLUMNS})
-VALUES (:run_id, :execution_id, :body, :scope, :host, :runner, :plan_reference, :config_revision, 'running', :attempt, :now,
+VALUES (:run_id, :execution_id, :body, :scope, :host, :runner, :plan_reference, :config_revision, 'running', 1, :now,
     NULL, :subject, {_RUN_VALUES})
 RETURNING run_id, execution_id, status, error
 """  # noqa: S608
@@ -92,7 +92,7 @@ RECORD_OR_REFUSAL = f"""
 INSERT INTO runs ({_RUN_COLUMNS}, error)
 SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution_id END, :body, :scope, :host, e.runner,
     :plan_reference, :config_revision, CASE WHEN e.run_id = :run_id THEN 'running' ELSE 'failed' END,
-    CASE WHEN e.run_id = :run_id THEN e.attempt ELSE 0 END, :now,
+    1, :now,
     CASE WHEN e.run_id = :run_id THEN NULL ELSE CAST(:now AS INTEGER) END, :subject, {_RUN_VALUES},
     CASE WHEN e.run_id = :run_id THEN NULL
         WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy', 'tag', 'Transient',
