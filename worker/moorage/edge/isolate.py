@@ -1,0 +1,138 @@
+"""What one isolate keeps between events, and the Clock as an event reaches it.
+
+Requests and Durable Objects of one isolate share it; in another isolate there is another one. It holds nothing that an event
+may wait for: caches, the test clock's offset, when the Clock is known to ring.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyodide.ffi import JsException
+
+from moorage.api.assembly import assemble
+from moorage.api.ports import Poke
+from moorage.edge import settings, storage
+from moorage.edge.bell import BellStubs
+from moorage.edge.clock import NAME
+from moorage.edge.convert import message_of, raw
+from moorage.edge.runners import RunnerStubs
+from moorage.kernel.errors import StorageBindingUnavailable
+from moorage.kernel.instants import Instant
+from moorage.timers.bell import Quiet, Ring
+
+_log = logging.getLogger("moorage")
+
+_SOON_MS: Final = 200
+_SETTLE_SECONDS: Final = 10.0
+"""How long the test clock's answer waits for runs that it made due."""
+
+
+class Isolate:
+    """What one isolate keeps between requests: caches, the test clock's offset, when the Clock is known to ring."""
+
+    def __init__(self, env: Any) -> None:
+        variables = settings.read(env)
+        self.has_test_clock = variables.test_clock
+        self.offset: int | None = None if variables.test_clock else 0
+        self.asked_clock = False
+        self._rings_at: Instant | None = None
+        self.quiet = Quiet(time.monotonic)
+        self.ports = assemble(
+            database=lambda: storage.database(env),
+            blobs=storage.blobs(env),
+            now=self.now,
+            root_token=variables.root_token,
+            wake=lambda due: None,
+            settings=variables.settings,
+            secret=lambda name: settings.text(env, name),
+        )
+
+    def now(self) -> Instant:
+        """The product's now."""
+        return Instant(int(time.time() * 1000) + (self.offset or 0))
+
+    def rings_before(self, due: Instant) -> bool:
+        """Whether the Clock is known to ring before `due`, and not just now.
+
+        It then sees what is due when it arms itself anew, so it need not be told. A mistake costs lateness until the next
+        cron tick, never work.
+        """
+        return self._rings_at is not None and self.now() + _SOON_MS < self._rings_at <= due
+
+    def learn(self, rings_at: int) -> None:
+        """Remember when the Clock said it rings."""
+        self._rings_at = Instant(rings_at)
+
+
+_isolate: Isolate | None = None
+
+
+def the_isolate(env: Any) -> Isolate:
+    """This isolate, made by its first event."""
+    global _isolate
+    if _isolate is None:
+        _isolate = Isolate(env)
+    return _isolate
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStub:
+    """The Clock as a request sees it, and its test clock. A stub lives as long as its request."""
+
+    env: Any
+    isolate: Isolate
+
+    def stub(self) -> Any:
+        """The Durable Object. Raises StorageCapabilityMissing without a binding."""
+        namespace = raw(getattr(self.env, "CLOCK", None), "CLOCK")
+        return namespace.get(namespace.idFromName(NAME))
+
+    async def wake(self, due: Instant) -> None:
+        """Tell the Clock. A failure is logged only: the cron tick repairs it."""
+        try:
+            self.isolate.learn(int(await self.stub().wake(due)))
+        except Exception as error:
+            _log.warning("the clock could not be told: %s", type(error).__name__)
+
+    async def tick(self) -> None:
+        """Let the Clock drain and arm itself anew, in case an alarm was lost. A failure is logged only."""
+        try:
+            await self.stub().tick()
+        except Exception as error:
+            _log.warning("the clock could not be reached: %s", type(error).__name__)
+
+    async def read(self) -> tuple[Instant, float]:
+        """The product's now, and its offset in seconds."""
+        self.isolate.offset = await self._ask_offset()
+        return self.isolate.now(), self.isolate.offset / 1000
+
+    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+        """Move the product's clock. Raises StorageBindingUnavailable when not everything could fire."""
+        try:
+            told = json.loads(await self.stub().advance(round(seconds * 1000)))
+        except JsException as error:
+            raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
+        self.isolate.offset = told["offset"]
+        bells = BellStubs(self.env, self.isolate.quiet, lambda ringing: None)
+        rings = {kind: Ring(**ring) for kind, ring in told["rings"].items()}
+        runners = RunnerStubs(self.env, lambda: told["offset"], rings.update, lambda poking: None)
+        await runners.poke_now([Poke(**poke) for poke in told["pokes"]], _SETTLE_SECONDS)
+        await bells.ring_now(rings)
+        if told["error"] is not None:
+            raise StorageBindingUnavailable("the clock moved, but the storage failed before everything had fired")
+        return Instant(told["now"]), told["fired"]
+
+    async def know_offset(self) -> None:
+        """Learn the offset once in the life of the isolate."""
+        if self.isolate.offset is None:
+            self.isolate.offset = await self._ask_offset()
+
+    async def _ask_offset(self) -> int:
+        try:
+            return int(await self.stub().read())
+        except JsException as error:
+            raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
