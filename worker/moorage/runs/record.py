@@ -31,8 +31,9 @@ _STEP_STATUS: Final[Mapping[State, StepStatus]] = {
     "failed": "failed",
     "canceled": "canceled",
 }
-_STOPPED: Final = {"tag": FailureTag.CANCELED.value, "message": "the run was stopped while this was under way"}
-_LEFT: Final = {"tag": FailureTag.TRANSIENT.value, "message": "the run ended while this was under way"}
+STOPPED: Final = {"tag": FailureTag.CANCELED.value, "message": "the run was stopped while this was under way"}
+LEFT: Final = {"tag": FailureTag.TRANSIENT.value, "message": "the run ended while this was under way"}
+"""The error of a step that was under way when its run was stopped, and when it ended otherwise."""
 
 
 def grain(stored: str | None) -> Grain:
@@ -154,7 +155,7 @@ class Step:
         """
         status, error = _STEP_STATUS[entry["state"]], entry["failure"]
         if entry["state"] in ("pending", "waiting") and run in TERMINAL:
-            status, error = "failed", (_STOPPED if run == "canceled" else error or _LEFT)
+            status, error = "failed", (STOPPED if run == "canceled" else error or LEFT)
         elif entry["state"] == "pending" and (entry["next_attempt_at"] is not None or entry["kind"] in ("wait", "child")):
             status = "waiting"
         return cls(

@@ -7,15 +7,13 @@ makes no difference, so a view that was read from the record may be told again w
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
-from moorage.kernel.errors import FailureTag
 from moorage.runs.live.model import STEP_ENDS, Snapshot, StepKey, StepView
 from moorage.runs.protocol import TERMINAL, RunChange, Status, StepChange, StepStatus
+from moorage.runs.record import LEFT, STOPPED
 
 Change = StepChange | RunChange
-
-_STOPPED: Final = {"tag": FailureTag.CANCELED.value, "message": "the run was stopped while this step was under way"}
 
 
 def reduce(held: Snapshot, changes: Iterable[Change]) -> Snapshot:
@@ -118,12 +116,11 @@ def _step(held: StepView | None, change: StepChange) -> StepView:
 
 
 def _left(step: StepView, status: Status) -> StepView:
-    """A step as the end of its run leaves it: one that a stop cut short failed with Canceled, else it was given up."""
+    """A step as the end of its run leaves it: what was under way failed, in a stopped run with Canceled."""
     if step.ended:
         return step
-    if status == "canceled":
-        return replace(step, status="failed", next_attempt_at=None, error=_STOPPED)
-    return replace(step, status="canceled", next_attempt_at=None)
+    error = STOPPED if status == "canceled" else step.error or LEFT
+    return replace(step, status="failed", next_attempt_at=None, error=error)
 
 
 def _rank(status: StepStatus, attempt: int) -> tuple[int, int, int]:
