@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from moorage.api.ports import Ports, Runners, Settings, TestClock, Wake
+from moorage.api.ports import Bodies, NoBodies, Ports, Runners, Settings, TestClock, Wake
 from moorage.api.runners import OWN, HostRunners, body_of
 from moorage.awakeables.due import AwakeableDeadlines
 from moorage.blobs.due import AbandonedUploads, BlobDeletions, BlobSweep
@@ -68,6 +68,7 @@ def assemble(
     test_clock: TestClock | None = None,
     bells: Bells | None = None,
     runners: Runners | None = None,
+    bodies: Bodies | None = None,
 ) -> Ports:
     """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another; without
     `runners`, nothing executes."""
@@ -83,4 +84,5 @@ def assemble(
         test_clock=test_clock,
         bells=bells or HostBells(time.perf_counter, lambda kind: look_for(database(), kind)),
         runners=runners or HostRunners(),
+        bodies=bodies or NoBodies(),
     )

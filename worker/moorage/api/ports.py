@@ -6,12 +6,12 @@ The edge makes `Ports` from a Worker's bindings, tests make them from SQLite.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Execution
+from moorage.runs.protocol import BodyInfo, Execution
 from moorage.store import schema
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells
@@ -84,6 +84,32 @@ class Runners(Protocol):
         """Tell the hosts of these executions that there is work: something ended, a stop was asked for, a retry is due."""
 
 
+class Bodies(Protocol):
+    """The bodies that the Worker itself executes: `moorage.bodies.registry.Registry`."""
+
+    def get(self, name: str) -> BodyInfo | None:
+        """One of them, or None."""
+
+    def infos(self) -> Sequence[BodyInfo]:
+        """All of them, by name."""
+
+    def check_input(self, name: str, value: Any) -> None:
+        """Raise InputInvalid, with JSON pointers, unless the value is what the body takes."""
+
+
+class NoBodies:
+    """A deployment without bodies of its own."""
+
+    def get(self, name: str) -> BodyInfo | None:
+        return None
+
+    def infos(self) -> Sequence[BodyInfo]:
+        return ()
+
+    def check_input(self, name: str, value: Any) -> None:
+        return None
+
+
 class SchemaGate:
     """Remembers, for the life of the isolate, that the database's schema is this executable's (clause store.schema)."""
 
@@ -110,6 +136,7 @@ class Ports:
     wake: Wake
     bells: Bells
     runners: Runners
+    bodies: Bodies = field(default_factory=NoBodies)
     settings: Settings = Settings()
     secret: Callable[[str], str | None] = lambda name: None
     test_clock: TestClock | None = None
