@@ -126,6 +126,7 @@ JOURNAL_INLINE_BYTES = Limit(
 JOURNAL_VALUE_BYTES = Limit(8 * 1024 * 1024, "bytes", "a step's value, a run's input or its result, as canonical JSON")
 JOURNAL_REPLAY_BYTES = Limit(4 * 1024 * 1024, "bytes", "recorded values loaded at once when an execution is opened")
 JOURNAL_ENTRIES = Limit(10_000, "entries", "what one execution may record")
+CURSOR_POSITION_BYTES = Limit(65_536, "bytes", "canonical JSON of a cursor's position")
 APPLY_OPERATIONS = Limit(500, "operations", "operations of a host in one transaction")
 SCOPE_CHARACTERS = Limit(1000, "characters", "the scope of a run, a child's child's included")
 OWNER_LEASE_SECONDS = Limit(30, "seconds", "an owner's lease on an execution")
