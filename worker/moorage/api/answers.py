@@ -51,8 +51,10 @@ class Problem(Answer):
 class EventStream(Response):
     """Server-sent events, a piece at a time. The next piece is asked for once the last one was passed on."""
 
+    media_type = "text/event-stream"
+
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
-        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-store"})
+        super().__init__(media_type=self.media_type, headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._pieces = pieces
 
@@ -62,6 +64,12 @@ class EventStream(Response):
             async for piece in self._pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Lines(EventStream):
+    """JSON texts, one a line, a piece at a time."""
+
+    media_type = "application/x-ndjson"
 
 
 def nothing() -> Response:

@@ -249,7 +249,7 @@ class ValuesShown(Shown):
     values: list[ValueShown]
 
 
-class CursorShown(ValueShown):
+class ScopeCursorShown(ValueShown):
     """A cursor and its revision; without a value and with revision 0 when there is none."""
 
     size: int = 0
@@ -290,7 +290,7 @@ class StopsShown(Shown):
     items: list[StopItem]
 
 
-class CapabilitiesShown(Shown):
+class HostCapabilitiesShown(Shown):
     """What this deployment offers to hosts."""
 
     operations: list[str]

@@ -1,0 +1,179 @@
+"""Runs: start a body, see how it goes, stop it, run it again."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from moorage.api.answers import Answer, Lines
+from moorage.api.bodies import check_input, find_body
+from moorage.api.fields import Cursor, fails
+from moorage.api.requests import ApiRequest
+from moorage.api.routing import router
+from moorage.api.run_shapes import RunSent, RunShown, RunsShown, StartedShown, StepsShown
+from moorage.journal.model import Value
+from moorage.kernel import canonical
+from moorage.kernel.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    BodyUnknown,
+    CursorMismatch,
+    EntryUnknown,
+    ExecutionBusy,
+    ExecutionPinMismatch,
+    ExecutionUnknown,
+    HistoryBoundSpelling,
+    IdempotencyConflict,
+    InputInvalid,
+    RunJournalRetired,
+    RunMetadataTooLarge,
+    RunUnknown,
+)
+from moorage.kernel.limits import BODY_NAME_CHARACTERS, EXPORT_ITEMS, ID_CHARACTERS, RUNS_ITEMS, SCOPE_CHARACTERS
+from moorage.runs import admission, listing, record
+from moorage.runs.admission import Admitted, Start
+from moorage.runs.export import export
+from moorage.runs.listing import Wanted
+from moorage.runs.protocol import Status
+from moorage.runs.tracing_context import trace_of
+
+api = router("runs")
+
+RunId = Annotated[str, Path(max_length=int(ID_CHARACTERS), description="A run's id.")]
+_Body = Annotated[str | None, Query(max_length=int(BODY_NAME_CHARACTERS), description="Only runs of this body.")]
+_Since = Annotated[
+    str | None,
+    Query(
+        max_length=40, description="Only runs that started then or later: YYYY-MM-DD, or an RFC 3339 instant that ends in Z."
+    ),
+]
+_StatusOnly = Annotated[Status | None, Query(description="Only runs with this status.")]
+_MOST = 10**9
+
+OPENING = (
+    BodyUnknown,
+    InputInvalid,
+    RunMetadataTooLarge,
+    ExecutionBusy,
+    ExecutionPinMismatch,
+    ExecutionUnknown,
+    IdempotencyConflict,
+)
+"""What opening an execution may raise."""
+
+_NDJSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
+_ANY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"schema": {}}}}}
+_AGAIN: dict[int | str, dict[str, Any]] = {200: {"model": None, "description": "Done."}}
+
+
+@api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING))
+async def start_run(request: ApiRequest, sent: RunSent) -> Response:
+    """Start a run of a body. The answer refers to a row that is there already; `Location` is where the run is to be seen.
+
+    Under a scope whose execution is pending the new run goes on with it: with its pins, its input, and what was recorded.
+    When it is held, or bound to something else, the answer is 409, and a run that has failed says so. The same
+    Idempotency-Key with the same content is the same run: 200 with its status.
+    """
+    info = await find_body(request, sent.body)
+    check_input(request, info, sent.input)
+    start = Start(
+        scope=sent.scope,
+        input=Value.of(canonical.dumps(sent.input)),
+        subject=request.caller.subject,
+        credential=request.caller.credential,
+        trace=trace_of(request.headers.get("traceparent"), request.headers.get("tracestate")),
+        metadata=sent.metadata,
+        config=sent.config(),
+    )
+    ports = request.ports
+    admitted = await admission.admit(
+        request.db, ports.blobs, request.caller, request.now, info, start, request.key(), shards=ports.settings.runners
+    )
+    return started(request, admitted)
+
+
+def started(request: ApiRequest, admitted: Admitted) -> Response:
+    """The answer that a run was admitted, which hands it over to its Runner and tells the Clock to make sure."""
+    if admitted.execution is not None:
+        request.ports.runners.start(admitted.execution)
+    request.wake(admitted.due)
+    shown = {"run_id": admitted.run_id, "execution_id": admitted.execution_id, "status": admitted.status}
+    return Answer(shown, 200 if admitted.due is None else 202, {"location": f"/runs/{admitted.run_id}"})
+
+
+@api.get("/runs", response_model=RunsShown, responses=fails(CursorMismatch, HistoryBoundSpelling))
+async def list_runs(
+    request: ApiRequest,
+    body: _Body = None,
+    scope: Annotated[
+        str | None, Query(max_length=int(SCOPE_CHARACTERS), description="Only runs of exactly this scope.")
+    ] = None,
+    status: _StatusOnly = None,
+    since: _Since = None,
+    limit: Annotated[
+        int | None, Query(ge=1, le=_MOST, description=f"Runs of a page: 5 unless it is given, and {RUNS_ITEMS} at most.")
+    ] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """The runs that the caller may see: those that it started, and those of bodies on which it may read, execute or
+    operate. Newest first, in a window that the answer repeats."""
+    page = listing.page_request(limit, cursor)
+    found = await listing.list_runs(request.db, request.caller, _wanted(body, scope, status, since), page)
+    return Answer(found.wire())
+
+
+@api.get("/runs/export", responses=_NDJSON | fails(HistoryBoundSpelling))
+async def export_runs(
+    request: ApiRequest,
+    body: _Body = None,
+    status: _StatusOnly = None,
+    since: _Since = None,
+    limit: Annotated[
+        int | None,
+        Query(ge=1, le=_MOST, description=f"Runs at most: 500 unless it is given, and never over {EXPORT_ITEMS}."),
+    ] = None,
+) -> Response:
+    """The same as lines of JSON: the first tells the window, how many runs follow, and whether there were more."""
+    wanted = _wanted(body, None, status, since)
+    lines = export(request.db, request.caller, request.now, wanted, limit)
+    first = await anext(lines)
+    return Lines(_encoded(first, lines))
+
+
+@api.get("/runs/{run}", response_model=RunShown, responses=fails(RunUnknown, BlobMissing, BlobCorrupt))
+async def show_run(request: ApiRequest, run: RunId) -> Response:
+    """One run, with its result once it succeeded."""
+    shown = await record.show(request.db, request.ports.blobs, request.caller, run)
+    return Answer(shown.wire())
+
+
+@api.get("/runs/{run}/steps", response_model=StepsShown, responses=fails(RunUnknown))
+async def list_steps(request: ApiRequest, run: RunId) -> Response:
+    """The steps of a run, what they recorded by reference alone."""
+    return Answer((await record.steps(request.db, request.caller, run)).wire())
+
+
+@api.get(
+    "/runs/{run}/steps/output",
+    responses=_ANY | fails(RunUnknown, EntryUnknown, RunJournalRetired, BlobMissing, BlobCorrupt),
+)
+async def show_output(
+    request: ApiRequest,
+    run: RunId,
+    ref: Annotated[str, Query(max_length=2 * int(ID_CHARACTERS), description="The reference of the step's output.")],
+) -> Response:
+    """What a step recorded, as long as the journal of its execution lives. It takes a grant to read, or to operate on, the
+    body, or having started the run."""
+    value = await record.output(request.db, request.ports.blobs, request.caller, run, ref)
+    return Response(value.text, media_type="application/json")
+
+
+def _wanted(body: str | None, scope: str | None, status: Status | None, since: str | None) -> Wanted:
+    return Wanted(body, scope, status, None if since is None else listing.bound(since))
+
+
+async def _encoded(first: str, lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    yield first.encode()
+    async for line in lines:
+        yield line.encode()

@@ -1,0 +1,150 @@
+"""Runs on the wire: as clients start them, and as they are shown."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from moorage.api.execution_shapes import StepRetrySent, StopShown
+from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
+from moorage.api.operations import BodyName, ScopeName
+from moorage.journal.model import Kind
+from moorage.kernel.errors import FailureTag
+from moorage.runs.protocol import Grain, Status, StepStatus
+
+
+class RunSent(Sent):
+    """A run to start. Under a `scope` at most one execution is pending, which a later run of that scope goes on with;
+    without one the run has a scope of its own. `retry` is the schedule of steps that name none."""
+
+    body: BodyName
+    input: Any = None
+    scope: ScopeName | None = None
+    retry: StepRetrySent | None = None
+    metadata: JsonObject = Field(default_factory=dict)
+
+    def config(self) -> JsonObject:
+        """What the execution is opened with, beside its body's own configuration."""
+        return {} if self.retry is None else {"retry": self.retry.model_dump()}
+
+
+class StartedShown(Shown):
+    """The run that was started, or that the same Idempotency-Key started before."""
+
+    run_id: str
+    execution_id: str
+    status: Status
+
+
+class RunFailureShown(Shown):
+    """Why a run or a step failed. Credentials in the message are masked."""
+
+    tag: FailureTag
+    message: str
+    code: str | None = None
+    step: str | None = None
+
+
+class RunShown(Shown):
+    """A run. `result` is there once it succeeded and one run is asked for; `result_bytes` is its size. `bounds` are the
+    bounds that its steps struck."""
+
+    run_id: str
+    execution_id: str
+    body: str
+    scope: str
+    status: Status
+    attempt: int
+    started_at: ShownInstant
+    host: Literal["worker", "remote"]
+    created_by: str
+    traceparent: str
+    metadata: JsonObject
+    ended_at: ShownInstant | None = None
+    result: Any = None
+    result_bytes: int | None = None
+    error: RunFailureShown | None = None
+    next_attempt_at: ShownInstant | None = None
+    awaiting: list[Any] | None = None
+    plan_reference: str | None = None
+    config_revision: str | None = None
+    stop: StopShown | None = None
+    parent_run: str | None = None
+    restarted_from: str | None = None
+    bounds: list[Any] | None = None
+
+
+class WindowShown(Shown):
+    """What was looked at: runs that started at or after `since`, at most `limit` of them."""
+
+    since: ShownInstant | None
+    limit: int
+
+
+class RunsShown(Shown):
+    """Runs, newest first. `truncated` tells that the window holds more; `next_cursor` is where they are."""
+
+    items: list[RunShown]
+    next_cursor: str | None
+    window: WindowShown
+    truncated: bool
+
+
+class OutputShown(Shown):
+    """What a step recorded: the reference under which `…/steps/output` tells it, and its bytes as canonical JSON."""
+
+    ref: str
+    bytes: int
+
+
+class StepShown(Shown):
+    """A step of a run. `ref` is the awakeable or the run that it waits for."""
+
+    label: str
+    input_sha256: str
+    kind: Kind
+    position: str
+    status: StepStatus
+    attempt: int
+    started_at: ShownInstant
+    ended_at: ShownInstant | None = None
+    next_attempt_at: ShownInstant | None = None
+    output: OutputShown | None = None
+    error: RunFailureShown | None = None
+    ref: str | None = None
+
+
+class StepsShown(Shown):
+    """The steps in the order in which they began; `total` is more where not all of an ended run's were kept."""
+
+    items: list[StepShown]
+    total: int
+    truncated: bool
+
+
+class StopSent(Sent):
+    """What to stop: this run, or every run in flight under its scope and the scopes below it."""
+
+    scope: Annotated[Grain, Field(strict=False)] = "run"
+    reason: Reason | None = None
+
+
+class StoppedShown(Shown):
+    """The runs that were asked to stop."""
+
+    run_ids: list[str]
+
+
+class RewindSent(Sent):
+    """Why what is pending is given up. `force` gives it up also where nobody asked for another plan."""
+
+    reason: Reason
+    force: bool = False
+
+
+class JobShown(Shown):
+    """A run in the words that runs and tasks have in common."""
+
+    job_id: str
+    state: Literal["accepted", "running", "waiting", "completed", "failed", "cancelled"]
+    result_ref: str | None = None
+    error_code: str | None = None
