@@ -23,6 +23,9 @@ WITHOUT_BARS = 52
 _LONGEST_LABEL = 34
 _LONGEST_NOTE = 44
 _LEAST_BAR = 10
+_INSTANTLY = frozenset({"awakeable", "join", "now", "random", "uuid"})
+"""Kinds of steps that take no time of their own."""
+
 _SEGMENT = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 
 STYLES = {
@@ -70,7 +73,7 @@ PLAIN = Glyphs(
         "partial_failure": "x",
         "canceled": "-",
     },
-    bars={"sleep": "-", "wait": ":", "child": "=", "awakeable": "o", "now": ".", "random": ".", "uuid": "."},
+    bars={"sleep": "-", "wait": ":", "child": "=", "awakeable": "o", "join": ".", "now": ".", "random": ".", "uuid": "."},
     work="#",
     between="-",
     earlier="<",
@@ -95,7 +98,7 @@ DRAWN = Glyphs(
         "partial_failure": "✗",
         "canceled": "⊘",
     },
-    bars={"sleep": "┄", "wait": "░", "child": "▒", "awakeable": "◆", "now": "·", "random": "·", "uuid": "·"},
+    bars={"sleep": "┄", "wait": "░", "child": "▒", "awakeable": "◆", "join": "·", "now": "·", "random": "·", "uuid": "·"},
     work="█",
     between="┄",
     earlier="◂",
@@ -271,7 +274,7 @@ def _elapsed(run: Mapping[str, Any], now: Instant) -> str:
 def _duration_of(step: Mapping[str, Any], now: Instant) -> str:
     """How long a step took, or has taken; nothing for what takes no time of its own."""
     start = _instant(step.get("started_at"))
-    if start is None or (step["kind"] in {"now", "random", "uuid", "awakeable"} and step["status"] == "success"):
+    if start is None or (step["kind"] in _INSTANTLY and step["status"] == "success"):
         return ""
     return duration((_instant(step.get("ended_at")) or now) - start)
 
@@ -381,7 +384,7 @@ def _bar(step: Mapping[str, Any], width: int, span: Span, now: Instant, glyphs: 
     end = _instant(step.get("ended_at")) or now
     first, last = span.cells(start, end, width)
     cell = glyphs.bar(step["kind"])
-    if step["kind"] in {"awakeable", "now", "random", "uuid"}:
+    if step["kind"] in _INSTANTLY:
         last = first + 1
     drawn = cell * (last - first)
     if step["status"] == "waiting" and cell == glyphs.work:

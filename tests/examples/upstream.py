@@ -2,8 +2,11 @@
 
 It honours `Idempotency-Key` as a good vendor does: the first request under a key has the effect, later ones get its answer.
 So what it counts tells two things: how often a request came, and how often something happened.
+
+The first segment of every path is a tag, by which runs are told apart: an example is given `<url>/<tag>` to ask.
 """
 
+import hashlib
 import itertools
 import json
 import threading
@@ -22,15 +25,22 @@ REGIONS: Final = {"north": 120, "south": 80, "west": 45}
 
 @dataclass(frozen=True)
 class Seen:
-    """One request as it arrived; `number` counts from 1."""
+    """One request as it arrived; `number` counts from 1, `path` is what follows the tag."""
 
     number: int
+    tag: str
     method: str
     path: str
     query: Mapping[str, str]
     key: str | None
     body: Any
     trace: str | None
+
+    @property
+    def name(self) -> str:
+        """What it asks for, tag and key aside."""
+        query = "&".join(f"{name}={value}" for name, value in sorted(self.query.items()))
+        return f"{self.method} {self.path}{'?' if query else ''}{query}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ DROPPED: Final = Answer(drop=True)
 class Upstream:
     """The server, on a port of its own; a context manager.
 
-    `next_answers[path]` are given in turn instead of the usual answer. `arrived` is called with each request before
+    `next_answers[tag, path]` are given in turn instead of the usual answer. `arrived` is called with each request before
     anything is done about it, and `done` after its effect and before its answer: both in the server's thread, so that a
     test may kill whoever asked at exactly that point.
     """
@@ -61,7 +71,7 @@ class Upstream:
     def __init__(self) -> None:
         self.seen: list[Seen] = []
         self.effects: dict[str, Any] = {}
-        self.next_answers: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self.next_answers: defaultdict[tuple[str, str], deque[Answer]] = defaultdict(deque)
         self.arrived: Callable[[Seen], None] = lambda _: None
         self.done: Callable[[Seen], None] = lambda _: None
         self._numbers = itertools.count(1)
@@ -103,16 +113,20 @@ class Upstream:
             self._numbers = itertools.count(1)
         self.arrived = self.done = lambda _: None
 
-    def times(self, path: str) -> int:
-        """How often a path was asked for."""
-        return sum(one.path == path for one in self.seen)
+    def base(self, tag: str) -> str:
+        """The address that a run of this tag asks."""
+        return f"{self.url}/{tag}"
 
-    def keys(self) -> dict[str, Counter[str]]:
-        """The keys that each path's requests carried, with how often."""
+    def of(self, tag: str) -> list[Seen]:
+        """What came under a tag, in order."""
+        return [one for one in self.seen if one.tag == tag]
+
+    def keys(self, tag: str) -> dict[str, Counter[str]]:
+        """The keys that each request under a tag carried, with how often; the request by method, path, query and body."""
         found: dict[str, Counter[str]] = defaultdict(Counter)
-        for one in self.seen:
-            found[one.path][one.key or ""] += 1
-        return found
+        for one in self.of(tag):
+            found[one.name][one.key or ""] += 1
+        return dict(found)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         size = int(handler.headers.get("content-length") or 0)
@@ -123,15 +137,16 @@ class Upstream:
         with self._lock:
             seen = Seen(
                 next(self._numbers),
+                parts.path.split("/")[1],
                 handler.command,
-                parts.path,
+                "/" + parts.path.lstrip("/").partition("/")[2],
                 query,
                 headers.get("idempotency-key"),
                 json.loads(text) if text else None,
                 headers.get("traceparent"),
             )
             self.seen.append(seen)
-            waiting = self.next_answers[parts.path]
+            waiting = self.next_answers[seen.tag, seen.path]
             told = waiting.popleft() if waiting else Answer()
         self.arrived(seen)
         usual = self._effect(seen) if told.effect else Answer()
@@ -148,11 +163,10 @@ class Upstream:
         """What happens, once for each key of an unsafe request."""
         if seen.method == "GET":
             return _look_up(seen)
+        made = hashlib.sha256(json.dumps([seen.path, _untold(seen.body)], sort_keys=True).encode()).hexdigest()[:8]
         with self._lock:
-            known = seen.key and self.effects.get(seen.key)
-            if known is None or known == "":
-                known = {"id": f"{seen.path.strip('/').replace('/', '-')}-{len(self.effects) + 1}"}
-                self.effects[seen.key or f"no key {seen.number}"] = known
+            key = seen.key or f"no key {seen.number}"
+            known = self.effects.setdefault(key, {"id": f"{seen.path.strip('/').replace('/', '-')}-{made}"})
             return Answer(201, known)
 
     def _answer(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
@@ -166,6 +180,11 @@ class Upstream:
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(content)
+
+
+def _untold(body: Any) -> Any:
+    """What is the same for every run of an example: not who asks, nor where it wants to be answered."""
+    return {name: value for name, value in body.items() if name not in ("order", "url")} if isinstance(body, dict) else body
 
 
 def _look_up(seen: Seen) -> Answer:
