@@ -226,7 +226,7 @@ async def test_resolving_takes_one_round_trip_whatever_the_outcome(store: Store)
         except AwakeableAlreadyResolved:
             assert payload is OTHER
         assert db.cost.trips == 1
-        assert db.cost.rows_read <= 20
+        assert db.cost.rows_read <= 15
 
 
 @pytest.mark.clause("awake.unknown")

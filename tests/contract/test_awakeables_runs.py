@@ -224,8 +224,8 @@ async def test_an_end_is_one_trip_whatever_the_run_has_recorded(store: Store, ot
         assert db.cost.rows_written <= END_WRITTEN
 
 
-END_READ = 24
-END_WRITTEN = 8
+END_READ = 20
+END_WRITTEN = 5
 """Rows of one end of an awakeable of a run, as D1 counts them: the row, its place among the pending, history with its
 index by subject, the execution and its place among the due."""
 
@@ -385,7 +385,7 @@ async def test_retiring_an_execution_without_awakeables_changes_nothing_else(sto
     await db.commit(tx)
     assert await dump(store) == before
     assert db.cost.rows_written == 0
-    assert db.cost.rows_read <= 8
+    assert db.cost.rows_read <= 10
 
 
 @pytest.mark.clause("runs.rewind-unsafe")

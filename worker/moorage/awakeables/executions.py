@@ -11,6 +11,7 @@ from typing import Final
 
 from moorage.awakeables import statements
 from moorage.awakeables.model import Rejection
+from moorage.awakeables.statements import RUNS
 from moorage.blobs import references
 from moorage.history.append import append_told
 from moorage.kernel import canonical
@@ -28,16 +29,27 @@ NAMED: Final = 10
 def reconcile(tx: Transaction, selection: str, **parameters: Scalar) -> None:
     """Complete the registry from the journal, where the journal has recorded an end of which the registry does not know: a
     registry restored from an older copy, say (clause awake.reconcile)."""
-    append_told(tx, statements.RECONCILING.replace("{executions}", selection), many=True, **parameters)
+    told = statements.RECONCILING.replace("{executions}", selection)
+    append_told(tx, told, many=True, tag=None, **parameters)
     tx.run(statements.RECONCILE.replace("{executions}", selection), **parameters)
 
 
 def retire(tx: Transaction, selection: str, **parameters: Scalar) -> None:
-    """End what is pending of executions that are being retired. It must stand before the journal is deleted."""
-    reconcile(tx, selection, **parameters)
-    failure = canonical.dumps(RUN_IS_OVER.wire())
-    append_told(tx, statements.RETIRING.replace("{executions}", selection), many=True, failure=failure, **parameters)
-    tx.run(statements.RETIRE.replace("{executions}", selection), failure=failure, **parameters)
+    """End what is pending of executions that are being retired, as the journal has recorded it where it has. It must stand
+    before the journal is deleted."""
+    told = statements.RETIRING.replace("{executions}", selection)
+    append_told(tx, told, many=True, tag=RUN_IS_OVER.tag.value, **parameters)
+    tx.run(
+        statements.RETIRE.replace("{executions}", selection),
+        state="rejected",
+        payload=None,
+        payload_sha256=None,
+        payload_blob=None,
+        payload_size=None,
+        failure=canonical.dumps(RUN_IS_OVER.wire()),
+        caller=RUNS,
+        **parameters,
+    )
 
 
 def forget(tx: Transaction, selection: str, **parameters: Scalar) -> None:

@@ -125,17 +125,24 @@ WAITING_DUE = _WAITING.replace("{which}", "id = :id")
 
 # --- an execution's awakeables ---
 
-# Those that are pending though the journal has recorded their end, for their history entries.
-RECONCILING = f"""
+# The history entries of those that are about to end with their executions.
+_ENDING = f"""
 SELECT row_number() OVER (ORDER BY awakeables.id) AS ordinal, awakeables.id AS subject, NULL AS kind,
-    NULL AS content_sha256, 'awakeable.' || {_STATE} AS type,
-    CASE {_STATE} WHEN 'timed_out' THEN '{CLOCK}' ELSE '{JOURNAL}' END AS actor,
-    CASE {_STATE} WHEN 'rejected' THEN json_object('tag', j.value ->> '$.rejected.tag') ELSE '{{}}' END AS data
-FROM awakeables JOIN journal AS j
+    NULL AS content_sha256, 'awakeable.' || {{state}} AS type,
+    CASE WHEN {{state}} = 'timed_out' THEN '{CLOCK}' WHEN j.state IS NULL THEN '{RUNS}' ELSE '{JOURNAL}' END AS actor,
+    CASE WHEN {{state}} = 'rejected' THEN json_object('tag', coalesce(j.value ->> '$.rejected.tag', :tag))
+        ELSE '{{{{}}}}' END AS data
+FROM awakeables {{join}} JOIN journal AS j
     ON j.kind = 'wait' AND j.ref = awakeables.id AND j.state = 'done' AND j.execution_id = awakeables.execution_id
-WHERE awakeables.execution_id IN ({{executions}}) AND awakeables.state = 'pending'
+WHERE awakeables.execution_id IN ({{{{executions}}}}) AND awakeables.state = 'pending'
 GROUP BY awakeables.id
 """
+_LAST_STATE = f"""
+CASE WHEN j.state IS NOT NULL THEN {_STATE} WHEN awakeables.deadline <= :now THEN 'timed_out' ELSE 'rejected' END
+""".strip()
+
+# Those that are pending though the journal has recorded their end, for their history entries.
+RECONCILING = _ENDING.format(state=f"({_STATE})", join="")
 
 # They are completed from the journal (clause awake.reconcile).
 RECONCILE = f"""
@@ -143,22 +150,12 @@ RECONCILE = f"""
 WHERE execution_id IN ({{executions}}) AND state = 'pending' AND EXISTS ({_RECORDED})
 """
 
-# Those that are still pending when their execution is retired, for their history entries.
-RETIRING = f"""
-SELECT row_number() OVER (ORDER BY id) AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256,
-    CASE WHEN deadline <= :now THEN 'awakeable.timed_out' ELSE 'awakeable.rejected' END AS type,
-    CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END AS actor,
-    CASE WHEN deadline <= :now THEN '{{}}' ELSE json_object('tag', :failure ->> 'tag') END AS data
-FROM awakeables WHERE execution_id IN ({{executions}}) AND state = 'pending'
-"""
+# All that are still pending when their execution is retired, for their history entries.
+RETIRING = _ENDING.format(state=f"({_LAST_STATE})", join="LEFT")
 
-# Nobody waits for them any more: they end as rejected, or as timed out when their time is over.
+# Nobody waits for them any more: they end as the journal has recorded, else as timed out, else as they are asked to.
 RETIRE = f"""
-UPDATE awakeables SET
-    state = CASE WHEN deadline <= :now THEN 'timed_out' ELSE 'rejected' END,
-    failure = CASE WHEN deadline <= :now THEN NULL ELSE :failure END,
-    ended_at = min(deadline, :now),
-    ended_by = CASE WHEN deadline <= :now THEN '{CLOCK}' ELSE '{RUNS}' END
+{_BECOME.replace("{outcomes}", f"{_RECORDED} UNION ALL {_PASSED} UNION ALL {_ASKED}")}
 WHERE execution_id IN ({{executions}}) AND state = 'pending'
 """
 
