@@ -22,6 +22,7 @@ BodyName = Annotated[str | None, typer.Option("--body", help="Only runs of this 
 Since = Annotated[
     str | None, typer.Option(help="Only runs that began then or later: YYYY-MM-DD, or an instant in UTC that ends in Z.")
 ]
+_EXPORT_LIMIT = f"At most so many runs, and never more than {EXPORT_ITEMS}."
 Status = Literal["running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"]
 
 
@@ -242,9 +243,7 @@ def export(
     ] = None,
     body: BodyName = None,
     since: Since = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=int(EXPORT_ITEMS), help="At most so many runs.")] = int(
-        EXPORT_DEFAULT
-    ),
+    limit: Annotated[int, typer.Option("--limit", min=1, help=_EXPORT_LIMIT)] = int(EXPORT_DEFAULT),
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
 ) -> None:
