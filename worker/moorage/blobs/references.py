@@ -67,3 +67,23 @@ def release(tx: Transaction, sha256: str, holder: str) -> None:
 def plan_deletion(tx: Transaction, sha256: str) -> None:
     """Have the object deleted unless a reference to it counts."""
     tx.run(statements.PLAN_DELETION, sha256=sha256)
+
+
+def hold_all(tx: Transaction, digests: Sequence[str], upload: str) -> None:
+    """`hold` for several objects of one upload."""
+    until = after(tx.now, ARTIFACT_UPLOAD_SECONDS)
+    told = canonical.compact(list(digests))
+    tx.require(statements.NONE_IS_BEING_DELETED, BlobBusy(retry_after=1), digests=told)
+    tx.run(statements.HOLD_ALL, digests=told, holder=upload, until=until)
+    tx.run(statements.PLAN_SWEEP, period=SWEEP_PERIOD_MS)
+
+
+def confirm_all(tx: Transaction, digests: Sequence[str], upload: str, holder: str) -> None:
+    """Let `holder` refer to several objects of an upload, or to what it refers to already, and end the upload of these.
+
+    The commit raises UploadTimedOut when one of them is neither.
+    """
+    told = canonical.compact(list(digests))
+    tx.require(statements.ALL_ARE_HELD, UploadTimedOut(), digests=told, upload=upload, holder=holder)
+    tx.run(statements.REFER_ALL, digests=told, holder=holder)
+    tx.run(statements.END_UPLOADS, digests=told, upload=upload)

@@ -37,6 +37,32 @@ ABANDON = """
 DELETE FROM blob_references WHERE sha256 = :sha256 AND holder = :upload AND uploading_until IS NOT NULL
 """
 
+# The same for several objects at once. A holder may refer to one of them already.
+NONE_IS_BEING_DELETED = """
+SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM json_each(:digests) AS one CROSS JOIN blob_deletions AS d ON d.sha256 = one.value)
+"""
+HOLD_ALL = """
+INSERT INTO blob_references (sha256, holder, uploading_until)
+SELECT one.value, :holder, :until FROM json_each(:digests) AS one WHERE true
+ON CONFLICT (sha256, holder) DO UPDATE SET uploading_until = excluded.uploading_until
+"""
+ALL_ARE_HELD = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:digests) AS one WHERE NOT EXISTS (
+        SELECT 1 FROM blob_references AS r WHERE r.sha256 = one.value
+            AND ((r.holder = :upload AND r.uploading_until > :now) OR (r.holder = :holder AND r.uploading_until IS NULL))
+    )
+)
+"""
+REFER_ALL = """
+INSERT INTO blob_references (sha256, holder) SELECT one.value, :holder FROM json_each(:digests) AS one WHERE true
+ON CONFLICT (sha256, holder) DO UPDATE SET uploading_until = NULL
+"""
+END_UPLOADS = """
+DELETE FROM blob_references WHERE holder = :upload AND uploading_until IS NOT NULL
+    AND sha256 IN (SELECT value FROM json_each(:digests))
+"""
+
 # A holder needs its object no more.
 RELEASE = "DELETE FROM blob_references WHERE sha256 = :sha256 AND holder = :holder AND uploading_until IS NULL"
 

@@ -158,7 +158,7 @@ async def publish(
         caller.guard(tx)
         planned = await plan(db, kinds, caller, now, drafts, fresh=attempt > 0)
         keys.remember(tx, key, {"records": [one.id for one in planned]})
-        await _require_parents(db, kinds, caller, now, tx, drafts)
+        await require_parents(db, kinds, caller, now, tx, drafts)
         if also is not None:
             also(tx, planned)
         bounds.draw(tx, caller, len(planned))
@@ -324,9 +324,10 @@ def _check_wishes(draft: Draft, now: Instant, pointer: str) -> None:
         raise refused(f"{pointer}/not_before", message, message)
 
 
-async def _require_parents(
+async def require_parents(
     db: Database, kinds: Kinds, caller: Caller, now: Instant, tx: Transaction, drafts: Sequence[Draft]
 ) -> None:
+    """Let the transaction commit only if every parent exists and the caller may see it; it raises ParentUnknown."""
     parents = sorted({parent for draft in drafts for parent in draft.parents})
     if not parents:
         return

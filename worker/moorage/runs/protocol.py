@@ -20,6 +20,11 @@ Status = Literal["running", "waiting", "suspended", "success", "failed", "partia
 
 TERMINAL: frozenset[Status] = frozenset({"success", "failed", "partial_failure", "canceled"})
 
+CAPABILITIES: frozenset[str] = frozenset(
+    {"steps", "fetch", "sleep", "awakeables", "children", "publish", "cursors", "metadata"}
+)
+"""What a host can ask of this substrate, by name (clause runs.unwired)."""
+
 Grain = Literal["run", "pipeline"]
 """What a stop stops: one run, or every run in flight under the run's scope and the scopes below it."""
 

@@ -1,0 +1,258 @@
+"""Applying what a host has done and wants to do next: one list of operations, one transaction (clause runs.substrate).
+
+Everything that is plain goes into the journal's one upsert. Whatever does something beside its entry (a child, records, a
+cursor) is done once: the transaction commits only if no such entry stands yet, and is planned anew without what stands. So
+a list whose answer was lost may be sent again as it is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from moorage.awakeables import entries as awakeables
+from moorage.catalog.revisions import REPLANS, KindChanged
+from moorage.journal import load
+from moorage.journal.model import Entry, EntryKey, Fence, Value
+from moorage.kernel import canonical
+from moorage.kernel.errors import (
+    EntryUnknown,
+    KindConflict,
+    LeaseExpired,
+    LeaseFenced,
+    MoorageError,
+    PayloadTooLarge,
+    RequestInvalid,
+    RunEnded,
+    RunMetadataTooLarge,
+    StorageBindingUnavailable,
+)
+from moorage.kernel.ids import check_client_id
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, METADATA_BYTES
+from moorage.runs import answers, statements, values
+from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
+from moorage.runs.protocol import (
+    Await,
+    Claim,
+    Claimed,
+    Close,
+    CommitCursor,
+    Done,
+    Mint,
+    Minted,
+    Operation,
+    Outcome,
+    Put,
+    Record,
+    Recorded,
+    SetMetadata,
+    StartChild,
+    Suspend,
+)
+from moorage.store.transaction import Answer, Reading, Row
+
+_PLANS = 2 * REPLANS
+
+
+async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Instant]]:
+    """Commit the operations as one transaction and answer each. See `Substrate.apply` and the operations.
+
+    The instants are those of which the Clock is to know now. Raises LeaseFenced, LeaseExpired, RunEnded, ExecutionWoken,
+    CursorMoved, EntryUnknown for a record of what was never claimed, RequestInvalid, PayloadTooLarge, RunMetadataTooLarge,
+    and what publishing and starting raise.
+    """
+    if not operations:
+        return [], []
+    check(operations)
+    stored, large = _placed(operations)
+    if not large:
+        return await _Applying(ports, fence, stored, large).commit()
+    await values.store(ports.db, ports.blobs, ports.now, fence.execution_id, large)
+    try:
+        return await _Applying(ports, fence, stored, large).commit()
+    except StorageBindingUnavailable:
+        raise  # it may have been applied, and then the rows need the objects
+    except MoorageError:
+        await values.give_back(ports.db, ports.now, fence.execution_id, large)
+        raise
+
+
+def check(operations: Sequence[Operation]) -> None:
+    """Raise RequestInvalid, PayloadTooLarge or RunMetadataTooLarge for what no transaction is to be planned with."""
+    if len(operations) > APPLY_OPERATIONS:
+        raise RequestInvalid(f"a host applies at most {APPLY_OPERATIONS} operations at once")
+    if any(isinstance(one, Suspend | Close) for one in operations[:-1]):
+        raise RequestInvalid("only the last operation may let go of the execution")
+    for one in operations:
+        if isinstance(one, SetMetadata):
+            size = canonical.size(canonical.dumps(dict(one.metadata)))
+            if size > METADATA_BYTES:
+                detail = f"{size} bytes of metadata; the limit is {METADATA_BYTES}"
+                raise RunMetadataTooLarge(detail, size=size, limit=int(METADATA_BYTES))
+        elif isinstance(one, CommitCursor):
+            check_client_id(one.name, "a cursor's name")
+            if one.value.text is None or one.value.size > CURSOR_POSITION_BYTES:
+                raise PayloadTooLarge(f"a cursor's position has at most {CURSOR_POSITION_BYTES} bytes")
+        elif isinstance(one, Close) and one.status != "success" and one.result is not None:
+            raise RequestInvalid("only a run that succeeds has a result")
+
+
+class _Applying:
+    """One list of operations on its way into the database."""
+
+    def __init__(self, ports: Ports, fence: Fence, operations: Sequence[Operation], large: Sequence[Value]) -> None:
+        self._ports = ports
+        self._fence = fence
+        self._operations = operations
+        self._planner = Planner(ports, fence, operations, large)
+        last = operations[-1]
+        large_result = isinstance(last, Close) and last.result is not None and last.result.blob is not None
+        self._needs_principal = large_result or any(isinstance(one, ACTING) for one in operations)
+
+    async def commit(self) -> tuple[list[Outcome], list[Instant]]:
+        """Plan, send, and answer."""
+        ports = self._ports
+        if self._needs_principal:
+            try:
+                self._planner.principal = await ports.principal(ports.db, self._fence)
+            except LeaseFenced:
+                return await self._lost(), []
+        fresh = False
+        for _ in range(_PLANS):
+            planned = await self._planner.plan(fresh=fresh)
+            try:
+                await ports.db.commit(planned.tx)
+            except Lost:
+                return await self._lost(), []
+            except Stands:
+                once = [one.key for one in self._operations if isinstance(one, ONCE)]
+                self._planner.standing = await self._read(once)
+                continue
+            except KindChanged:
+                fresh = True
+                continue
+            released = planned.released.first() if planned.released is not None else None
+            due = [*planned.due, *([released["wake_at"]] if released and released["wake_at"] is not None else [])]
+            return await self._answer(planned), due
+        raise KindConflict("a kind is being redeclared; try again")
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    async def _answer(self, planned: Planned) -> list[Outcome]:
+        places, written = planned.places, planned.written
+        standing = dict(self._planner.standing)
+        missing = [
+            one.key
+            for number, one in enumerate(self._operations)
+            if not isinstance(one, Mint | Suspend | Close | SetMetadata)
+            and (written.row(places[number]) is None if number in places else one.key not in standing)
+        ]
+        if missing and not isinstance(self._operations[-1], Close):
+            standing |= await self._read(missing)
+        settled = {entry.key: entry for answer in planned.settled for entry in load.entries_of(answer.rows)}
+        return [self._outcome(planned, number, one, standing, settled) for number, one in enumerate(self._operations)]
+
+    def _outcome(
+        self,
+        planned: Planned,
+        number: int,
+        operation: Operation,
+        standing: dict[EntryKey, Entry],
+        settled: dict[EntryKey, Entry],
+    ) -> Outcome:
+        fence, now = self._fence, self._ports.now
+        if isinstance(operation, Suspend | Close | SetMetadata):
+            return Done()
+        if isinstance(operation, Mint):
+            return self._minted(*planned.minted[number])
+        if isinstance(operation, Await | StartChild) and operation.key in settled:
+            return Recorded(settled[operation.key])
+        place = planned.places.get(number)
+        row: Row | None = None if place is None else planned.written.row(place)
+        if place is None or row is None:
+            return answers.repeated(operation, fence, now, standing)
+        if isinstance(operation, Claim | Await | StartChild):
+            return Claimed(row["attempt"], row["ref"])
+        entry = planned.written.entry(place, fence, now, planned.failures.get(number))
+        if entry is None:
+            raise EntryUnknown()
+        return Recorded(entry)
+
+    def _minted(self, wanted: awakeables.Wanted, answer: Answer) -> Minted:
+        told = awakeables.told(self._ports.keys, wanted, answer.one(EntryUnknown()))
+        return self._told(told)
+
+    def _told(self, told: awakeables.Told) -> Minted:
+        return Minted(told.id, told.token, told.deadline, f"{self._ports.url}/awake/{told.token}")
+
+    async def _read(self, keys: Iterable[EntryKey]) -> dict[EntryKey, Entry]:
+        reading = Reading()
+        rows = load.of_keys(reading, self._fence.execution_id, list(dict.fromkeys(keys)))
+        await self._ports.db.read(reading)
+        return {entry.key: entry for entry in load.entries_of(rows.rows)}
+
+    # --- a fence that did not hold ------------------------------------------------------------------------------------
+
+    async def _lost(self) -> list[Outcome]:
+        """Why: or the answer after all, when it was this very list that let go of the execution."""
+        fence, ports, last = self._fence, self._ports, self._operations[-1]
+        reading = Reading()
+        found = reading.ask(statements.STANDING, execution=fence.execution_id)
+        keys = dict.fromkeys(one.key for one in self._operations if not isinstance(one, Suspend | Close | SetMetadata))
+        rows = load.of_keys(reading, fence.execution_id, list(keys))
+        await ports.db.read(reading)
+        row = found.one(LeaseFenced())
+        mine = row["epoch"] == fence.epoch
+        if isinstance(last, Close) and row["ended_at"] is not None and (mine or row["epoch"] is None):
+            if row["ended_epoch"] != fence.epoch or row["status"] != last.status:
+                raise RunEnded(f"the run has ended as {row['status']}", run_id=row["run_id"], run_status=row["status"])
+            return self._again(load.entries_of(rows.rows))
+        if isinstance(last, Suspend) and mine and row["owner"] is None and row["status"] == last.status:
+            return self._again(load.entries_of(rows.rows))
+        if mine and row["owner"] is not None and row["expires_at"] <= ports.now:
+            raise LeaseExpired()
+        raise LeaseFenced()
+
+    def _again(self, entries: Sequence[Entry]) -> list[Outcome]:
+        standing = {entry.key: entry for entry in entries}
+        return [answers.repeated(one, self._fence, self._ports.now, standing) for one in self._operations]
+
+
+def _placed(operations: Sequence[Operation]) -> tuple[Sequence[Operation], list[Value]]:
+    """The operations with their large values placed, and these values; as they are when there is none."""
+    if not any(values.is_large(_value(one)) for one in operations):
+        return operations, []
+    changed: list[Operation] = []
+    large: list[Value] = []
+    for one in operations:
+        value = _value(one)
+        if value is None or not values.is_large(value):
+            changed.append(one)
+            continue
+        placed = values.placed(value)
+        large.append(placed)
+        changed.append(_with_value(one, placed))
+    return changed, large
+
+
+def _value(operation: Operation) -> Value | None:
+    match operation:
+        case Record() | Put():
+            return operation.value
+        case StartChild():
+            return operation.input
+        case Close():
+            return operation.result
+        case _:
+            return None
+
+
+def _with_value(operation: Operation, value: Value) -> Operation:
+    match operation:
+        case Record() | Put():
+            return replace(operation, value=value)
+        case StartChild():
+            return replace(operation, input=value)
+        case Close():
+            return replace(operation, result=value)
+        case _:
+            return operation

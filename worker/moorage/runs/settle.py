@@ -1,0 +1,141 @@
+"""Waits that are over, written into the journal: awakeables and children that have ended (clauses awake.journal, runs.wake).
+
+What ended is the truth of its own row, and never changes again. An entry that waits for it takes it over under the lease of
+whoever holds the execution: when it is taken, when the host asks, and when the wait itself is asked for. So an end that came
+before the wait was stored is found as well (clause awake.early), and one whose wake was lost (clause awake.reconcile).
+"""
+
+from collections.abc import Sequence
+
+from moorage.awakeables.statements import HAS_ENDED, OUTCOME_AT, OUTCOME_BLOB, OUTCOME_SIZE, OUTCOME_VALUE
+from moorage.blobs import references
+from moorage.journal import load
+from moorage.journal.model import Entry, EntryKey, Fence, Value
+from moorage.journal.write import Write, write
+from moorage.kernel import canonical
+from moorage.kernel.errors import LeaseFenced
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import JOURNAL_REPLAY_BYTES
+from moorage.runs import statements, values
+from moorage.store.ports import Blobs, Database
+from moorage.store.transaction import Answer, Row, Transaction
+
+_PENDING = """
+journal.execution_id = :execution AND journal.kind IN ('wait', 'child') AND journal.state = 'pending'
+""".strip()
+_EPOCH = "(SELECT e.epoch FROM executions AS e WHERE e.execution_id = :execution)"
+_TAKEN = """
+AND EXISTS (SELECT 1 FROM executions AS e WHERE e.execution_id = :execution AND e.owner = :owner
+    AND e.expires_at = :expires_at)
+""".strip()
+_THESE = """
+AND EXISTS (SELECT 1 FROM json_each(:keys) AS one
+    WHERE journal.label = one.value ->> 0 AND journal.input_sha256 = one.value ->> 1)
+""".strip()
+_TOLD = """
+RETURNING label, input_sha256, kind, position, state, attempt, epoch, started_at, ended_at, ref, next_attempt_at, size, blob,
+    failure, value
+""".strip()
+
+# Takes over how awakeables ended that the holder of an execution awaits.
+SETTLE_WAITS = f"""
+UPDATE journal SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, {OUTCOME_AT}),
+    size = {OUTCOME_SIZE}, value = {OUTCOME_VALUE}, blob = {OUTCOME_BLOB}
+FROM awakeables AS a WHERE {_PENDING} AND journal.kind = 'wait' AND a.id = journal.ref AND {HAS_ENDED}
+"""  # noqa: S608
+
+# How a child `r` ended, as canonical JSON. A result of more than a mebibyte is put together apart.
+_CHILD = """
+'{' || coalesce('"error":' || r.error || ',', '') || coalesce('"result":' || r.result || ',', '')
+    || '"run_id":"' || r.run_id || '","status":"' || r.status || '"}'
+""".strip()
+
+# Takes over how children ended that the holder of an execution waits for.
+SETTLE_CHILDREN = f"""
+UPDATE journal SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, r.ended_at),
+    size = length(CAST({_CHILD} AS BLOB)), value = {_CHILD}, blob = NULL
+FROM runs AS r WHERE {_PENDING} AND journal.kind = 'child' AND r.run_id = journal.ref AND r.ended_at IS NOT NULL
+    AND r.result_blob IS NULL
+"""  # noqa: S608
+
+# The children that ended with a result in the bucket, as far as nobody took them over.
+LARGE_CHILDREN = """
+SELECT j.label, j.input_sha256, r.run_id, r.status, r.result_blob, r.result_size
+FROM journal AS j CROSS JOIN runs AS r ON r.run_id = j.ref
+WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'pending' AND j.kind = 'child'
+    AND r.result_blob IS NOT NULL
+"""
+
+# The same for an execution only if this transaction has taken it: whoever holds it has to be told.
+SETTLE_TAKEN_WAITS = f"{SETTLE_WAITS} {_TAKEN}"
+SETTLE_TAKEN_CHILDREN = f"{SETTLE_CHILDREN} {_TAKEN}"
+
+# The same for some entries.
+SETTLE_THESE_WAITS = f"{SETTLE_WAITS} {_THESE} {_TOLD}"
+SETTLE_THESE_CHILDREN = f"{SETTLE_CHILDREN} {_THESE} {_TOLD}"
+
+# What was taken over under this epoch, oldest first.
+SETTLED = """
+SELECT j.label, j.input_sha256, j.kind, j.position, j.state, j.attempt, j.epoch, j.started_at, j.ended_at, j.ref,
+    j.next_attempt_at, j.size, j.blob, j.failure,
+    CASE WHEN sum(iif(j.blob IS NULL, j.size, 0)) OVER (ORDER BY j.ended_at DESC, j.label, j.input_sha256
+        ROWS UNBOUNDED PRECEDING) <= :bytes THEN j.value END AS value
+FROM journal AS j
+WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'done' AND j.epoch = :epoch
+ORDER BY j.ended_at, j.label, j.input_sha256
+"""
+
+
+def these(tx: Transaction, fence: Fence, waits: Sequence[EntryKey], children: Sequence[EntryKey]) -> list[Answer]:
+    """Take over the ends of these entries, and no others, in a fenced transaction; the answers hold their rows."""
+    answers = []
+    if waits:
+        answers.append(tx.run(SETTLE_THESE_WAITS, execution=fence.execution_id, keys=load.keys_text(waits)))
+    if children:
+        answers.append(tx.run(SETTLE_THESE_CHILDREN, execution=fence.execution_id, keys=load.keys_text(children)))
+    return answers
+
+
+def held(tx: Transaction, fence: Fence) -> tuple[Answer, Answer]:
+    """Take over every end, in a fenced transaction.
+
+    The answers hold what was taken over under this epoch so far, and the children whose results are put together apart.
+    """
+    tx.run(SETTLE_WAITS, execution=fence.execution_id)
+    tx.run(SETTLE_CHILDREN, execution=fence.execution_id)
+    settled = tx.run(SETTLED, execution=fence.execution_id, epoch=fence.epoch, bytes=int(JOURNAL_REPLAY_BYTES))
+    return settled, tx.run(LARGE_CHILDREN, execution=fence.execution_id)
+
+
+def taken(tx: Transaction, execution_id: str, owner: str, expires_at: Instant) -> Answer:
+    """Take over every end if this transaction has taken the execution; answers the children as `held` does."""
+    tx.run(SETTLE_TAKEN_WAITS, execution=execution_id, owner=owner, expires_at=expires_at)
+    tx.run(SETTLE_TAKEN_CHILDREN, execution=execution_id, owner=owner, expires_at=expires_at)
+    return tx.run(LARGE_CHILDREN, execution=execution_id)
+
+
+async def large(db: Database, blobs: Blobs, now: Instant, fence: Fence, children: Sequence[Row]) -> list[Entry]:
+    """Take over children whose results lie in the bucket; their entries, with their values.
+
+    Raises BlobMissing, BlobCorrupt, LeaseFenced, BlobBusy.
+    """
+    ended = []
+    for row in children:
+        result = await values.load(blobs, Value(None, row["result_size"], row["result_blob"]))
+        text = f'{{"result":{result.text},"run_id":"{row["run_id"]}","status":"{row["status"]}"}}'
+        ended.append(Write(EntryKey(row["label"], row["input_sha256"]), "done", value=_placed(text)))
+    kept = [one.value for one in ended if one.value is not None]
+    await values.store(db, blobs, now, fence.execution_id, kept)
+    tx = Transaction(now)
+    tx.require(statements.HELD, LeaseFenced(), execution=fence.execution_id, epoch=fence.epoch)
+    digests = sorted({value.blob for value in kept if value.blob is not None})
+    references.confirm_all(tx, digests, values.upload_of(fence.execution_id), fence.execution_id)
+    written = write(tx, fence, ended)
+    await db.commit(tx)
+    made = (written.entry(place, fence, now) for place in range(len(ended)))
+    return [entry for entry in made if entry is not None]
+
+
+def _placed(text: str) -> Value:
+    """A child's outcome, which is a little larger than the result in it."""
+    return Value(text, canonical.size(text), canonical.digest(text))

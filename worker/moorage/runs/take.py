@@ -1,0 +1,181 @@
+"""Taking an execution that nobody holds: its lease, its run, and all that was recorded (clause runs.owner).
+
+One round trip: the lease is taken if it is free or has run out, the build that the execution is bound to is compared with
+the host's, waits that are over are written down, and the run and its entries are read. A build that the host does not have
+ends the run; the execution stays, bound as it was (clause runs.pinned-plan-changed).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from moorage.journal import load
+from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
+from moorage.kernel import canonical
+from moorage.kernel.errors import BlobCorrupt, BlobMissing, FailureTag
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import OWNER_LEASE_SECONDS
+from moorage.runs import letting_go, settle, statements, values
+from moorage.runs.protocol import (
+    CAPABILITIES,
+    TERMINAL,
+    Close,
+    Execution,
+    Failure,
+    Pins,
+    Stop,
+    Trace,
+)
+from moorage.store.ports import Blobs, Database
+from moorage.store.transaction import Answer, Row, Transaction
+
+
+class _Changed(Exception):
+    """What was to be refused is no longer as it was read. It never leaves this module."""
+
+
+async def take(
+    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, builds: Mapping[str, str]
+) -> Execution | None:
+    """Take an execution for `owner` with the builds that its host has, by the body's name; None when it is not to be had.
+
+    It is not when somebody holds it under a live lease, when its run has ended, or when there is none. A run that is pinned
+    to another build than the host's ends as failed with ExecutionPinMismatch, and one whose input cannot be read with
+    BlobMissing or BlobCorrupt. An execution with a stop that was asked for is taken like any other: see `stop`.
+    """
+    tx = Transaction(now)
+    expires_at = after(now, OWNER_LEASE_SECONDS)
+    claimed = tx.run(
+        statements.TAKE,
+        execution=execution_id,
+        owner=owner,
+        expires_at=expires_at,
+        builds=canonical.compact(dict(builds)),
+    )
+    found = _plan_reading(tx, execution_id, owner, expires_at)
+    await db.commit(tx)
+    if claimed.first() is None:
+        await _refuse(db, now, found.execution.first(), builds)
+        return None
+    return await _held(db, blobs, now, found)
+
+
+async def take_next(db: Database, blobs: Blobs, now: Instant, owner: str, builds: Mapping[str, str]) -> Execution | None:
+    """Take the oldest execution that waits for a host outside the Worker with one of these builds; None when none does.
+
+    Two round trips, or one that finds nothing. Executions pinned to another build are left to a host that has it.
+    """
+    tx = Transaction(now)
+    expires_at = after(now, OWNER_LEASE_SECONDS)
+    wanted = canonical.compact(dict(builds))
+    claimed = tx.run(statements.TAKE_NEXT, owner=owner, expires_at=expires_at, builds=wanted)
+    await db.commit(tx)
+    taken = claimed.first()
+    if taken is None:
+        return None
+    tx = Transaction(now)
+    found = _plan_reading(tx, taken["execution_id"], owner, expires_at)
+    await db.commit(tx)
+    return await _held(db, blobs, now, found)
+
+
+class _Found:
+    """What a taking reads: the execution with its run, its entries, and the children whose results are apart."""
+
+    def __init__(self, execution: Answer, entries: Answer, large: Answer) -> None:
+        self.execution = execution
+        self.entries = entries
+        self.large = large
+
+
+def _plan_reading(tx: Transaction, execution_id: str, owner: str, expires_at: Instant) -> _Found:
+    tx.run(statements.RUNNING, execution=execution_id, owner=owner, expires_at=expires_at)
+    large = settle.taken(tx, execution_id, owner, expires_at)
+    return _Found(tx.run(statements.EXECUTION, execution=execution_id), load.all_of(tx, execution_id), large)
+
+
+async def _held(db: Database, blobs: Blobs, now: Instant, found: _Found) -> Execution | None:
+    row = found.execution.one()
+    execution = execution_of(row)
+    entries = load.entries_of(found.entries.rows)
+    try:
+        if found.large.rows:
+            ended = await settle.large(db, blobs, now, execution.fence, found.large.rows)
+            entries = _with_ended(entries, ended)
+        given = await values.load(blobs, execution.input)
+    except (BlobMissing, BlobCorrupt) as error:
+        await _close_unreadable(db, now, execution.fence, Failure(error.tag.value, error.detail, error.code))
+        return None
+    return replace(execution, input=given, entries=entries)
+
+
+def execution_of(row: Row) -> Execution:
+    """The execution that a row of EXECUTION holds, without its entries; a large input without its text."""
+    return Execution(
+        execution_id=row["execution_id"],
+        run_id=row["run_id"],
+        body=row["body"],
+        scope=row["scope"],
+        lease=Lease(row["epoch"], row["owner"], row["expires_at"], row["attempt"]),
+        pins=Pins.of(json.loads(row["pins"])),
+        input=Value(row["input"], row["input_size"], row["input_blob"]),
+        trace=Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"]),
+        stop=stop_of(row),
+        metadata=json.loads(row["metadata"]),
+        config=json.loads(row["config"]),
+        capabilities=CAPABILITIES,
+        started_at=row["started_at"],
+    )
+
+
+def stop_of(row: Row) -> Stop | None:
+    """The stop that a run's row holds."""
+    if row["stop_requested_at"] is None:
+        return None
+    return Stop(row["stop_requested_at"], row["stop_scope"], row["stop_reason"])
+
+
+def _with_ended(entries: list[Entry], ended: list[Entry]) -> list[Entry]:
+    changed: dict[EntryKey, Entry] = {entry.key: entry for entry in ended}
+    return [changed.get(entry.key, entry) for entry in entries]
+
+
+async def _refuse(db: Database, now: Instant, row: Row | None, builds: Mapping[str, str]) -> None:
+    """End the run of an execution that is to be had, but not by a host with these builds."""
+    if row is None or row["status"] in TERMINAL or builds.get(row["body"]) == row["build"]:
+        return
+    if row["owner"] is not None and row["expires_at"] > now:
+        return
+    tx = Transaction(now)
+    where: dict[str, Any] = {"execution": row["execution_id"], "epoch": row["epoch"], "run": row["run_id"]}
+    tx.require(statements.MAY_BE_REFUSED, _Changed(), **where)
+    build = builds.get(row["body"])
+    close = Close("failed", error=_mismatch(row, build))
+    letting_go.close(tx, Fence(row["execution_id"], row["epoch"]), close, requested_plan=build or "no build of this body")
+    try:
+        await db.commit(tx)
+    except _Changed:
+        return
+
+
+async def _close_unreadable(db: Database, now: Instant, fence: Fence, failure: Failure) -> None:
+    tx = Transaction(now)
+    tx.require(statements.HELD_AND_OPEN, _Changed(), execution=fence.execution_id, epoch=fence.epoch)
+    letting_go.close(tx, fence, Close("failed", error=failure))
+    try:
+        await db.commit(tx)
+    except _Changed:
+        return
+
+
+def _mismatch(row: Row, build: str | None) -> Failure:
+    pinned = Pins.of(json.loads(row["pins"]))
+    execution, scope = row["execution_id"], row["scope"]
+    now_there = f"the host has build {build}" if build else f"no body {row['body']!r} is registered any more"
+    message = (
+        f"the execution {execution} of scope {scope!r} is pinned to build {pinned.build.digest} (implementation "
+        f"{pinned.build.implementation}) with input {pinned.input}, and {now_there} for it. Restore the pinned build and "
+        f"open the scope again, or give up what it recorded with `moorage run rewind {execution}`"
+    )
+    return Failure(FailureTag.INCOMPATIBLE.value, message, "ExecutionPinMismatch")
