@@ -3,10 +3,12 @@
 import time
 from collections.abc import Callable
 
+from moorage.api.lives import HostLives, Lives
 from moorage.api.ports import Bodies, NoBodies, Ports, Runners, Settings, TestClock, Wake
 from moorage.api.runners import OWN, HostRunners, body_of
 from moorage.awakeables.due import AwakeableDeadlines
 from moorage.blobs.due import AbandonedUploads, BlobDeletions, BlobSweep
+from moorage.catalog.access import is_alive
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.history.seals import HistorySeals
@@ -20,6 +22,8 @@ from moorage.records.patterns import parse
 from moorage.records.retention import Retention
 from moorage.records.sessions import ExpiredSessions
 from moorage.runs import looking
+from moorage.runs.live import record
+from moorage.runs.live.hub import Hub
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
@@ -69,6 +73,7 @@ def assemble(
     bells: Bells | None = None,
     runners: Runners | None = None,
     bodies: Bodies | None = None,
+    lives: Lives | None = None,
 ) -> Ports:
     """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another; without
     `runners`, nothing executes."""
@@ -84,5 +89,13 @@ def assemble(
         test_clock=test_clock,
         bells=bells or HostBells(time.perf_counter, lambda kind: look_for(database(), kind)),
         runners=runners or HostRunners(),
+        lives=lives or _lives(database, now),
         bodies=bodies or NoBodies(),
     )
+
+
+def _lives(database: Callable[[], Database], now: Callable[[], Instant]) -> Lives:
+    """Hubs in this process, for the host."""
+    ticks: Callable[[], float] = lambda: time.perf_counter() * 1000  # noqa: E731
+    hub = Hub(lambda run_id: record.load(database(), run_id), now(), ticks)
+    return HostLives(hub, ticks, lambda credential: is_alive(database(), now(), credential))

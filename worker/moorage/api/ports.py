@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from moorage.api.lives import Lives
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
@@ -136,6 +137,7 @@ class Ports:
     wake: Wake
     bells: Bells
     runners: Runners
+    lives: Lives
     bodies: Bodies = field(default_factory=NoBodies)
     settings: Settings = Settings()
     secret: Callable[[str], str | None] = lambda name: None

@@ -15,6 +15,7 @@ from moorage.kernel.errors import (
     InternalError,
     MoorageError,
     RequestInvalid,
+    RunStreamUnauthorized,
     StorageBindingUnavailable,
     StorageLimitExceeded,
     Unauthenticated,
@@ -42,7 +43,7 @@ def answer(error: MoorageError, request_id: str) -> Problem:
     if isinstance(error, _INTERNAL_DETAIL):
         body["detail"] = error.meaning()
         body["request_id"] = request_id
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, (Unauthenticated, RunStreamUnauthorized)):
         headers["www-authenticate"] = "Bearer"
     if error.retry_after is not None:
         if not math.isfinite(error.retry_after):

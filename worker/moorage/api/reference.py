@@ -22,6 +22,7 @@ from moorage.kernel.errors import (
     MoorageError,
     PayloadTooLarge,
     RequestInvalid,
+    RunStreamUnauthorized,
     StorageBindingUnavailable,
     StorageCapabilityMissing,
     Unauthenticated,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from moorage.api.routing import Route
 
 ACCESS = "x-access"
-"""OpenAPI member that says how a route admits: "credential" (the default), "open", or "own"."""
+"""OpenAPI member that says how a route admits: "credential" (the default), "stream", "open", or "own"."""
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _KEY = {
@@ -120,8 +121,8 @@ def _complete(operation: dict[str, Any]) -> None:
     access = operation.pop(ACCESS, "credential")
     general: list[type[MoorageError]] = [IdInvalid, RequestInvalid, InternalError]
     if access != "open":
-        operation["security"] = [{"bearer": []}] if access == "credential" else [{"bearer": []}, {}]
-        general += [Unauthenticated, Forbidden]
+        operation["security"] = [{"bearer": []}, {}] if access == "own" else [{"bearer": []}]
+        general += [RunStreamUnauthorized if access == "stream" else Unauthenticated, Forbidden]
         general += [StorageBindingUnavailable, StorageCapabilityMissing, ExecutionSchemaIncompatible]
     if "requestBody" in operation:
         general += [JsonInvalid, PayloadTooLarge, UnsupportedMediaType]

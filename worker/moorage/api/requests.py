@@ -82,6 +82,11 @@ class ApiRequest(Request):
         return self.exchange.caller
 
     @property
+    def is_head(self) -> bool:
+        """Whether the client asks for the head of the answer alone."""
+        return bool(self.scope.get(HEAD))
+
+    @property
     def origin(self) -> str:
         """The scheme and host by which the client reached us, or nothing when its Host header is not plain."""
         host = self.headers.get("host", "")

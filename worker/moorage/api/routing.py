@@ -15,12 +15,12 @@ from moorage.api.answers import Answer
 from moorage.api.reference import ACCESS
 from moorage.api.requests import EXCHANGE, ROUTE, ApiRequest, Exchange, refuse_unknown_query
 from moorage.history.seals import due_after
-from moorage.kernel.errors import InternalError, MoorageError
+from moorage.kernel.errors import InternalError, MoorageError, RunStreamUnauthorized, Unauthenticated
 from moorage.kernel.instants import after
 from moorage.kernel.limits import IDEMPOTENCY_SECONDS
 
 Handler = Callable[[Request], Awaitable[Response]]
-Access = Literal["credential", "open", "own"]
+Access = Literal["credential", "stream", "open", "own"]
 
 
 _JSON: Final = (b"content-type", b"application/json")
@@ -32,7 +32,8 @@ def router(tag: str) -> APIRouter:
 
 
 def opened(access: Access) -> dict[str, Any]:
-    """`openapi_extra` of a route that admits nobody first: "open" to all, or doing its "own" admission."""
+    """`openapi_extra` of a route that admits in another way: "open" to all, doing its "own" admission, or as for a "stream",
+    where a credential is refused in the stream's own words."""
     return {ACCESS: access}
 
 
@@ -82,8 +83,8 @@ async def _prepare(request: Request, exchange: Exchange, access: Access, takes_j
     prepared = ApiRequest(request.scope, request.receive)
     if access != "open":
         await exchange.ports.gate.pass_through(exchange.ports.database)
-    if access == "credential":
-        await prepared.admit()
+    if access in ("credential", "stream"):
+        await _admit(prepared, access)
     if access != "open" and request.method not in ("GET", "HEAD"):
         prepared.check_key()
     if takes_json:
@@ -91,6 +92,13 @@ async def _prepare(request: Request, exchange: Exchange, access: Access, takes_j
         prepared = _as_json(prepared)
     exchange.now = exchange.ports.now()
     return prepared
+
+
+async def _admit(request: ApiRequest, access: Access) -> None:
+    try:
+        await request.admit()
+    except Unauthenticated as error:
+        raise RunStreamUnauthorized(error.detail) if access == "stream" else error from None
 
 
 def _as_json(request: ApiRequest) -> ApiRequest:

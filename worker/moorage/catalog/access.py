@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from moorage.kernel.errors import Forbidden, Unauthenticated
-from moorage.store.transaction import Transaction
+from moorage.kernel.instants import Instant
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
 
 Action = Literal["publish", "read", "claim", "watch", "execute", "resume", "operate", "admin"]
 ACTIONS: frozenset[Action] = frozenset(get_args(Action))
@@ -130,6 +132,14 @@ class Caller:
 
     def _covering(self, action: Action, kind: str | None) -> Iterator[Grant]:
         return (grant for grant in self.grants if grant.covers(action, kind))
+
+
+async def is_alive(db: Database, now: Instant, credential: str) -> bool:
+    """Whether a credential that was admitted once still is neither revoked nor expired. One round trip."""
+    reading = Reading()
+    found = reading.ask(_IS_LIVE, credential=credential, now=now)
+    await db.read(reading)
+    return bool(found.rows)
 
 
 def _names(pattern: str, kind: str) -> bool:

@@ -5,6 +5,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from moorage.catalog.access import Caller
+from moorage.kernel.errors import RunUnknown
+from moorage.runs import authority
 from moorage.runs.live.model import Snapshot, StepView
 from moorage.runs.protocol import Status, Trace
 from moorage.runs.record import Step
@@ -18,6 +21,9 @@ SELECT run_id, execution_id, body, scope, status, attempt, started_at, ended_at,
     result_size, steps, trace_id, span_id, parent_span, trace_state
 FROM runs WHERE run_id = :run_id
 """
+
+# Whose run it is, and who keeps its hub.
+_SEEN: Final = "SELECT body, created_by, runner FROM runs WHERE run_id = :run_id"
 
 
 async def load(db: Database, run_id: str) -> Snapshot | None:
@@ -37,6 +43,17 @@ async def load_traced(db: Database, run_id: str) -> tuple[Trace, Snapshot] | Non
     row = run.one()
     trace = Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"])
     return trace, _view(row, journal.rows)
+
+
+async def runner_of_visible(db: Database, caller: Caller, run_id: str) -> str:
+    """The Runner that keeps the hub of a run. Raises RunUnknown, also for a run that the caller may not see."""
+    reading = Reading()
+    found = reading.ask(_SEEN, run_id=run_id)
+    await db.read(reading)
+    row = found.first()
+    if row is None or not (row["created_by"] == caller.subject or authority.sees(caller, row["body"])):
+        raise RunUnknown()
+    return str(row["runner"])
 
 
 def _view(row: Row, journal: Iterable[Row]) -> Snapshot:

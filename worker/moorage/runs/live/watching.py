@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Literal
 
 from moorage.kernel import canonical
+from moorage.kernel.errors import RunStreamUnauthorized
 from moorage.kernel.limits import CREDENTIAL_CACHE_SECONDS, WATCH_SECONDS
 from moorage.runs.live.hub import Message, Subscription
 from moorage.runs.live.model import Version, version_of
@@ -51,6 +52,23 @@ async def follow(
                 return
     finally:
         subscription.close()
+
+
+async def events(
+    subscription: Subscription,
+    ticks: Callable[[], float],
+    allowed: Callable[[], Awaitable[bool]],
+    seconds: float,
+) -> AsyncIterator[bytes]:
+    """What a watcher is sent, as server-sent events."""
+    yield b"retry: 1000\n\n"
+    async for item in follow(subscription, ticks, allowed, seconds):
+        if isinstance(item, str):
+            if item == "revoked":
+                told = canonical.compact(RunStreamUnauthorized().problem())
+                yield f"event: problem\ndata: {told}\n\n".encode()
+            return
+        yield event(item)
 
 
 def event(message: Message | None) -> bytes:
