@@ -140,6 +140,9 @@ async def test_its_rate_is_shared_and_durable(app: Application, house: House, de
     [
         ({"grants": [{"actions": ["publish", "read"], "kinds": ["click"]}]}, "/grants/0/actions"),
         ({"grants": [{"actions": ["publish"]}]}, "/grants/0/kinds"),
+        ({"grants": [{"actions": ["publish", "resume"], "kinds": ["click"]}]}, "/grants/0/actions"),
+        ({"grants": [{"actions": ["resume"], "kinds": ["click"]}]}, "/grants/0/kinds"),
+        ({"grants": [{"actions": ["resume"], "match": {"n": 1}}]}, "/grants/0/match"),
         ({"grants": [{"actions": ["publish"], "kinds": ["cl*"]}]}, "/grants/0/kinds"),
         ({"origins": ["shop.example.test"]}, "/origins/0"),
         ({"origins": ["https://shop.example.test/"]}, "/origins/0"),
