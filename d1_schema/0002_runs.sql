@@ -5,6 +5,7 @@
 --                `expires_at` are the owner's lease: every write of a host is fenced by them. A row is removed when the
 --                execution is retired, and with it its journal; what happened stays in `runs` and in history.
 --                `wake_at` is when the Clock must look at it if nobody did before; NULL: not until something ends.
+--                `wakes` counts how often it did since a host took it.
 --                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for.
 --                `config` is the configuration of the scope as it was when the execution was opened
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS executions (
     owner TEXT,
     expires_at INTEGER,
     wake_at INTEGER,
+    wakes INTEGER NOT NULL DEFAULT 0,
     claimable INTEGER NOT NULL DEFAULT 0 CHECK (claimable IN (0, 1)),
     parent_execution TEXT,
     subject TEXT NOT NULL,

@@ -24,6 +24,7 @@ from moorage.records.sessions import ExpiredSessions
 from moorage.runs import looking
 from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
+from moorage.runs.due import RunRetention, RunsDue
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
@@ -39,7 +40,9 @@ def due_works(blobs: Blobs | None = None) -> list[DueWork]:
         StaleRecords(),
         ExpiredSessions(),
         AwakeableDeadlines(),
+        RunsDue(),
         Retention(),
+        RunRetention(),
         ExpiredKeys(),
         ExpiredInterests(),
         HistorySeals(),

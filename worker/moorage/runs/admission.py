@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from moorage.blobs import references
-from moorage.blobs.statements import IS_HELD
-from moorage.catalog.access import Action, Caller
+from moorage.catalog.access import Caller
 from moorage.history.append import Event, append, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
+from moorage.journal import load
 from moorage.journal.model import Lease, Value
 from moorage.journal.wake import REPAIR_MS
 from moorage.kernel import canonical, ids
@@ -28,12 +28,11 @@ from moorage.kernel.errors import (
     RunMetadataTooLarge,
     RunUnknown,
     StorageCapabilityMissing,
-    UploadTimedOut,
 )
 from moorage.kernel.instants import Instant, after
-from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
+from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
 from moorage.runs import admission_statements as statements
-from moorage.runs import authority, scopes
+from moorage.runs import authority, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of
 from moorage.runs.protocol import BodyInfo, Execution, Pins, Status, Trace
 from moorage.store.ports import Blobs, Database
@@ -41,8 +40,6 @@ from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
 HANDOFF_SECONDS: Final = 10
 """The lease with which an execution is handed to its Runner: long enough to get there, and then it is renewed."""
-
-_SEEING: Final[tuple[Action, ...]] = ("execute", "read", "operate")
 
 RECOVERIES: Final = ("restore the build that is pinned and open the scope again", "moorage run rewind {execution}")
 
@@ -182,12 +179,63 @@ async def admit(
             db, blobs, caller, now, start, key, lambda tx, told: plan(tx, now, info, told, handoff=hand_over, shards=shards)
         )
     except AlreadyDone:
-        return await _admitted_before(db, key)
-    row = planned.run.one()
-    opened = planned.pending.one()
+        return await admitted_before(db, key)
+    return admitted(planned)
+
+
+def admitted(planned: Planned) -> Admitted:
+    """What an opening that was committed, and not refused, is answered with."""
+    row, opened = planned.run.one(), planned.pending.one()
     execution = planned.execution if planned.is_fresh and planned.lease else None
     return Admitted(
         planned.run_id, row["execution_id"], row["status"], opened["host"], opened["runner"], execution, planned.due
+    )
+
+
+async def admitted_before(db: Database, key: Key | None) -> Admitted:
+    """What was admitted under a key that was used before. Raises IdempotencyConflict when other content was."""
+    made = await keys.recall(db, key)
+    reading = Reading()
+    run = reading.ask(statements.OPENED_RUN, run_id=made["run"])
+    await db.read(reading)
+    row: Row = run.one(RunUnknown())
+    return Admitted(row["run_id"], row["execution_id"], row["status"], row["host"], row["runner"])
+
+
+async def open_remote(
+    db: Database,
+    blobs: Blobs | None,
+    caller: Caller,
+    now: Instant,
+    info: BodyInfo,
+    start: Start,
+    holder: str,
+    *,
+    shards: int = RUNNERS,
+) -> Execution:
+    """Open or resume an execution for a host that holds it at once, with what it recorded before; in one round trip.
+
+    There is no key: whose answer was lost asks again once the lease has lapsed, and joins. Raises what `admit` raises.
+    """
+    check(caller, info, start)
+    recorded: list[Answer] = []
+
+    def planning(tx: Transaction, told: Start) -> Planned:
+        planned = plan(tx, now, info, told, handoff=False, owner=holder, shards=shards)
+        if told.scope is not None:
+            recorded.append(tx.run(statements.RECORDED, scope=told.scope, run_id=planned.run_id))
+        return planned
+
+    planned = await commit(db, blobs, caller, now, start, None, planning)
+    if planned.is_fresh or planned.lease is None:
+        return planned.execution
+    row = planned.pending.one()
+    return replace(
+        planned.execution,
+        execution_id=row["execution_id"],
+        lease=Lease(row["epoch"], holder, row["expires_at"]),
+        config=json.loads(row["config"]),
+        entries=load.entries_of(recorded[0].rows),
     )
 
 
@@ -224,7 +272,7 @@ async def commit(
         tx.require(statements.IS_PENDING, unknown, scope=start.scope)
     planned = planning(tx, stored)
     if upload is not None and stored.input.blob is not None:
-        tx.require(IS_HELD, UploadTimedOut(), sha256=stored.input.blob, upload=upload)
+        references.require_held(tx, stored.input.blob, upload)
         tx.run(
             statements.KEEP_INPUT,
             sha256=stored.input.blob,
@@ -248,7 +296,7 @@ def refusal(caller: Caller, planned: Planned) -> MoorageError:
     """
     pending = planned.pending.one()
     scope = planned.execution.scope
-    seen = any(caller.may(action, pending["body"]) for action in _SEEING)
+    seen = authority.sees(caller, pending["body"])
     if planned.refusal == "ExecutionBusy":
         attempt = {"attempt": pending["run_id"], "execution_id": pending["execution_id"]} if seen else {}
         who = f"run {pending['run_id']}" if seen else "another run"
@@ -358,26 +406,15 @@ def _plan_named(
 
 
 async def _store(db: Database, blobs: Blobs | None, now: Instant, start: Start) -> tuple[Start, str | None]:
-    """The start with its input in the bucket when it is too large for its row, and under which upload it was put there."""
-    if start.input.text is None or start.input.size <= JOURNAL_INLINE_BYTES:
+    """The start with its input in the bucket when it is too large for its row, and the upload that it was put there by."""
+    placed = values.placed(start.input)
+    if placed.blob is None or placed.text is None:
         return start, None
     if blobs is None:
         raise StorageCapabilityMissing("an input of this size needs the bucket")
-    digest, upload = canonical.digest(start.input.text), ids.new("upl", now)
-    tx = Transaction(now)
-    references.hold(tx, digest, upload)
-    await db.commit(tx)
-    await blobs.put(start.input.text.encode())
-    return replace(start, input=replace(start.input, blob=digest)), upload
-
-
-async def _admitted_before(db: Database, key: Key | None) -> Admitted:
-    made = await keys.recall(db, key)
-    reading = Reading()
-    run = reading.ask(statements.OPENED_RUN, run_id=made["run"])
-    await db.read(reading)
-    row: Row = run.one(RunUnknown())
-    return Admitted(row["run_id"], row["execution_id"], row["status"], row["host"], row["runner"])
+    holder = ids.new("upl", now)
+    await values.store(db, blobs, now, holder, [placed])
+    return replace(start, input=placed), values.upload_of(holder)
 
 
 def _told(pins: Pins) -> dict[str, Any]:

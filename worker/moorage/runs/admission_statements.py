@@ -5,6 +5,7 @@ A fresh scope is plain insertions. For a scope that a client named the transacti
 `run_id` of the execution is the opening that has it, so `executions.run_id = :run_id` says afterwards that it was admitted.
 """
 
+from moorage.journal.statements import ALL
 from moorage.runs.steps_statements import steps_of
 
 # A pending execution of the scope that an opening under these pins may join: nobody holds it.
@@ -29,7 +30,7 @@ OPEN = f"{_EXECUTION} {_TOLD}"
 # Opens an execution under a named scope, or joins the pending one. It gives no row when the pending one refuses.
 OPEN_OR_JOIN = f"""
 {_EXECUTION}
-ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, epoch = epoch + CAST(:takes AS INTEGER),
+ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes = 0, epoch = epoch + CAST(:takes AS INTEGER),
     owner = CASE WHEN :takes = 1 THEN excluded.owner END,
     expires_at = CASE WHEN :takes = 1 THEN excluded.expires_at END,
     wake_at = CASE WHEN :takes = 1 THEN excluded.wake_at ELSE CAST(:joined_wake_at AS INTEGER) END,
@@ -95,11 +96,11 @@ SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution
     1, :now,
     CASE WHEN e.run_id = :run_id THEN NULL ELSE CAST(:now AS INTEGER) END, :subject, {_RUN_VALUES},
     CASE WHEN e.run_id = :run_id THEN NULL
-        WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy', 'tag', 'Transient',
-            'message', 'run ' || e.run_id || ' holds the scope''s execution under a live lease')
-        ELSE json_object('code', 'ExecutionPinMismatch', 'tag', 'Incompatible',
+        WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy',
+            'message', 'run ' || e.run_id || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
+        ELSE json_object('code', 'ExecutionPinMismatch',
             'message', 'the scope''s execution ' || e.execution_id || ' is pending under plan ' || e.plan_reference
-            || '; this run asked for ' || :plan_reference)
+            || '; this run asked for ' || :plan_reference, 'tag', 'Incompatible')
     END
 FROM executions AS e WHERE e.scope = :scope
 RETURNING run_id, execution_id, status, error
@@ -148,3 +149,6 @@ DELETE FROM idempotency WHERE subject = :key_subject AND key = :key_text
 
 # What an opening made, for whoever asks again under its key.
 OPENED_RUN = "SELECT run_id, execution_id, status, host, runner FROM runs WHERE run_id = :run_id"
+
+# What the execution that this opening has joined recorded before, with values as far as they are loaded at once.
+RECORDED = ALL.replace(":execution", "(SELECT execution_id FROM executions WHERE scope = :scope AND run_id = :run_id)")

@@ -1,0 +1,87 @@
+"""What the Clock does for runs: executions that nobody looked after, and records whose time is over.
+
+In the usual case the poke that goes out with a commit has long been followed when the Clock comes by, and nothing is due.
+"""
+
+from typing import Final
+
+from moorage.awakeables import executions as awakeables
+from moorage.blobs import references
+from moorage.history.append import CLOCK, append_selected
+from moorage.journal.wake import wake
+from moorage.kernel import canonical
+from moorage.kernel.errors import FailureTag
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import RUN_RETENTION_SECONDS
+from moorage.runs import due_statements as statements
+from moorage.runs import retiring
+from moorage.runs.errors_text import error_json
+from moorage.runs.protocol import Failure
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+
+FIRST_LOOK_MS: Final = 5_000
+LONGEST_LOOK_MS: Final = 300_000
+"""A Runner that does not come is poked again after this, twice as long each time, up to that."""
+
+SWEEP_RUNS: Final = 50
+"""Runs that one transaction removes."""
+
+_LAPSED = error_json(Failure(FailureTag.TRANSIENT.value, "the host let its lease run out"))
+
+
+class RunsDue:
+    """An execution whose time has come, or whose owner is gone (clauses runs.wake, runs.orphan-reap, runs.claim-takeover).
+
+    One of the Worker is poked again, until its Runner takes it. One of another host is offered when nobody holds it; when
+    a host held it and let its lease run out, its run ends as a partial failure and the execution waits to be opened again.
+    """
+
+    name = "run_due"
+    earliest = statements.EARLIEST_WAKE
+    page = statements.WAKES
+
+    async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """See after one execution, in one round trip; 0 when it was seen after meanwhile."""
+        tx = Transaction(now)
+        append_selected(tx, CLOCK, "run.reaped", statements.REAPING, execution=item)
+        wake(tx, statements.REAPED_PARENT, execution=item)
+        reaped = tx.run(statements.REAP, execution=item, error=_LAPSED)
+        tx.run(statements.LET_GO, execution=item)
+        poked = tx.run(statements.LOOK_AGAIN, execution=item, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
+        tx.poke(poked)
+        await db.commit(tx)
+        return len(reaped.rows) or len(poked.rows)
+
+
+class RunRetention:
+    """Runs that ended RUN_RETENTION_SECONDS ago are removed, with their results; and with an execution's last run whatever
+    it could have been resumed from. What is in flight is never among them, however old it is.
+
+    It falls due at the full ten minutes. What it counts are runs.
+    """
+
+    name = "run_retention"
+    coalesces = True
+    earliest = statements.EARLIEST_ENDED
+    page = statements.ENDED
+
+    async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """Remove at most SWEEP_RUNS runs; what is left is listed again at once."""
+        before = now - int(RUN_RETENTION_SECONDS) * 1000
+        reading = Reading()
+        found = reading.ask(statements.OLD_RUNS, before=before, limit=SWEEP_RUNS)
+        await db.read(reading)
+        runs = canonical.compact([row["run_id"] for row in found.rows])
+        executions = sorted({row["execution_id"] for row in found.rows})
+        listed = canonical.compact(executions)
+        tx = Transaction(now)
+        tx.run(statements.ORPHAN_WAITS, runs=runs)
+        append_selected(tx, CLOCK, "execution.retired", statements.RETIRING, many=True, runs=runs)
+        tx.run(statements.RETIRE_OLD, runs=runs)
+        retiring.collect(tx, executions)
+        references.release_selected(tx, statements.LISTED_RUNS, runs=runs, before=before)
+        removed = tx.run(statements.REMOVE, runs=runs, before=before)
+        awakeables.forget(tx, statements.FORGOTTEN, executions=listed)
+        await db.commit(tx)
+        return removed.changes

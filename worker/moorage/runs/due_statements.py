@@ -1,0 +1,100 @@
+# ruff: noqa: S608 - statements are put together from constants only
+"""The SQL of due executions, and of runs whose record is old."""
+
+from moorage.kernel.limits import RUN_RETENTION_SECONDS
+from moorage.runs.steps_statements import steps_of
+
+_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'run_due' AND f.item = e.execution_id)"
+
+# The first instant at which an execution is to be looked at.
+EARLIEST_WAKE = f"""
+SELECT e.wake_at AS due FROM executions AS e WHERE e.wake_at IS NOT NULL AND {_NOT_ASIDE} ORDER BY e.wake_at LIMIT 1
+"""
+
+# The executions whose instant has come.
+WAKES = f"""
+SELECT e.execution_id AS item, e.wake_at AS due FROM executions AS e WHERE e.wake_at <= :now AND {_NOT_ASIDE}
+ORDER BY e.wake_at, e.execution_id LIMIT CAST(:limit AS INTEGER)
+"""
+
+_LAPSED = "e.execution_id = :execution AND e.host = 'remote' AND e.wake_at <= :now AND e.expires_at <= :now"
+
+# The run of a host outside the Worker that let its lease run out; its history entry, and who waits for it.
+REAPING = f"""
+SELECT 0 AS ordinal, r.run_id AS subject, NULL AS kind, NULL AS content_sha256, json_object('attempt', r.attempt,
+    'execution_id', e.execution_id, 'owner', e.owner, 'status', 'partial_failure') AS data
+FROM executions AS e CROSS JOIN runs AS r ON r.run_id = e.run_id AND r.ended_at IS NULL WHERE {_LAPSED}
+"""
+REAPED_PARENT = f"SELECT e.parent_execution FROM executions AS e WHERE {_LAPSED} AND e.parent_execution IS NOT NULL"
+
+# It ends as a partial failure.
+REAP = f"""
+UPDATE runs SET status = 'partial_failure', ended_at = :now, next_attempt_at = NULL, awaiting = NULL, error = :error,
+    steps = {steps_of("runs.execution_id")}
+WHERE run_id = (SELECT e.run_id FROM executions AS e WHERE {_LAPSED}) AND ended_at IS NULL
+RETURNING run_id
+"""
+
+# Its execution waits for the next opening of its scope, with what was recorded.
+LET_GO = """
+UPDATE executions SET owner = NULL, expires_at = NULL, wake_at = NULL, claimable = 0
+WHERE execution_id = :execution AND host = 'remote' AND wake_at <= :now AND expires_at <= :now
+"""
+
+# Any other is offered to hosts outside the Worker from now on, or its Runner is looked for again, later each time.
+LOOK_AGAIN = """
+UPDATE executions SET wakes = wakes + 1, claimable = CASE WHEN host = 'remote' THEN 1 ELSE 0 END,
+    wake_at = CASE WHEN host = 'worker'
+        THEN CAST(:now AS INTEGER) + min(CAST(:longest AS INTEGER), CAST(:first AS INTEGER) << min(wakes, 10)) END
+WHERE execution_id = :execution AND wake_at <= :now AND (owner IS NULL OR expires_at <= :now)
+RETURNING execution_id, host, runner, body
+"""
+
+# The full ten minutes at or after the first instant at which a run has been over for long enough.
+EARLIEST_ENDED = f"""
+SELECT (ended_at + {int(RUN_RETENTION_SECONDS) * 1000} + 599999) / 600000 * 600000 AS due FROM runs
+WHERE ended_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'run_retention' AND item = 'sweep')
+ORDER BY ended_at LIMIT 1
+"""
+ENDED = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_ENDED}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
+
+# The runs that have been over for longest.
+OLD_RUNS = """
+SELECT run_id, execution_id FROM runs WHERE ended_at <= :before ORDER BY ended_at LIMIT CAST(:limit AS INTEGER)
+"""
+
+# Executions whose last run is among them: nobody has opened their scope since.
+_LAST = "run_id IN (SELECT value FROM json_each(:runs))"
+RETIRING = f"""
+SELECT row_number() OVER (ORDER BY execution_id) AS ordinal, execution_id AS subject, NULL AS kind, NULL AS content_sha256,
+    json_object('reason', 'retention', 'run_id', run_id, 'scope', scope) AS data
+FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST}
+"""
+RETIRE_OLD = f"""
+DELETE FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST}
+"""
+
+# A parent that has not been taken since its child ended, for as long as that: the child's end is nowhere else.
+ORPHAN_WAITS = """
+UPDATE journal SET state = 'failed', ended_at = :now,
+    failure = json_object('code', 'RunUnknown', 'message', 'the record of the child was removed', 'tag', 'Unknown')
+WHERE kind = 'child' AND state IN ('pending', 'waiting') AND (execution_id, ref) IN (
+    SELECT p.execution_id, c.run_id FROM json_each(:runs) AS one CROSS JOIN runs AS c ON c.run_id = one.value
+        CROSS JOIN runs AS p ON p.run_id = c.parent_run
+)
+"""
+
+# The runs that go, as holders of their results.
+LISTED_RUNS = """
+SELECT r.run_id AS value FROM json_each(:runs) AS one CROSS JOIN runs AS r ON r.run_id = one.value
+WHERE r.ended_at <= :before
+"""
+REMOVE = "DELETE FROM runs WHERE run_id IN (SELECT value FROM json_each(:runs)) AND ended_at <= :before"
+
+# Executions of which no run is on record any more.
+FORGOTTEN = """
+SELECT value FROM json_each(:executions)
+WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.execution_id = value)
+    AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.execution_id = value)
+"""
