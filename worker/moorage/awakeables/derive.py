@@ -1,7 +1,8 @@
-"""Tokens of awakeables that runs mint: derived from the entry, so that a replay tells the same one (clause awake.mint).
+"""Tokens of awakeables that runs mint: derived, so that a replay tells the same one (clause awake.mint).
 
-A token is an HMAC of the entry's key under a derivation key of the deployment. Nothing that is stored tells it: the row
-holds its SHA-256, by which the key that made it is found again.
+A token is an HMAC of the awakeable's id, which the entry names, under a derivation key of the deployment. Nothing that is
+stored tells it: the row holds its SHA-256, by which the key that made it is found again. The execution is no part of it, so
+that an awakeable keeps its token when a restart hands it on to another execution.
 """
 
 import base64
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from moorage.awakeables.model import TOKEN_PREFIX, token_sha256
-from moorage.journal.model import EntryKey
 from moorage.kernel import canonical
 from moorage.kernel.errors import AwakeableTokenLost, CapabilityUnwired
 
@@ -31,40 +31,40 @@ def keys_of(configured: Sequence[str], root_token: str | None) -> tuple[str, ...
     return tuple(dict.fromkeys([*configured, *([root_token] if root_token else [])]))
 
 
-def mint_token(keys: Keys, execution_id: str, entry: EntryKey) -> str:
-    """The token of a new awakeable of this entry. Raises CapabilityUnwired when the deployment has no key at all."""
+def mint_token(keys: Keys, awakeable_id: str) -> str:
+    """The token of a new awakeable. Raises CapabilityUnwired when the deployment has no key at all."""
     if not keys:
         raise CapabilityUnwired(f"a run mints awakeables only where {DERIVATION_KEYS} or a root token is set")
-    return derive(keys[0], execution_id, entry)
+    return derive(keys[0], awakeable_id)
 
 
-def token_for(keys: Keys, sha256: str, execution_id: str, entry: EntryKey) -> str | None:
+def token_for(keys: Keys, sha256: str, awakeable_id: str) -> str | None:
     """The token whose SHA-256 is stored, by whichever key made it; None when that key is no longer among them.
 
     Every key is tried and compared in constant time, so that nothing tells which one it was.
     """
     found: str | None = None
     for key in keys:
-        token = derive(key, execution_id, entry)
+        token = derive(key, awakeable_id)
         if hmac.compare_digest(token_sha256(token), sha256):
             found = token
     return found
 
 
-def told(keys: Keys, sha256: str, execution_id: str, entry: EntryKey) -> str:
+def told(keys: Keys, sha256: str, awakeable_id: str, label: str) -> str:
     """The same, where it is needed. Raises AwakeableTokenLost, which says how to get it back."""
-    token = token_for(keys, sha256, execution_id, entry)
+    token = token_for(keys, sha256, awakeable_id)
     if token is None:
         raise AwakeableTokenLost(
-            f"the token of the awakeable {entry.label!r} cannot be told again: the key that made it is gone; add it to "
+            f"the token of the awakeable {label!r} cannot be told again: the key that made it is gone; add it to "
             f"{DERIVATION_KEYS}, after the key that mints now, and open the run again",
-            label=entry.label,
+            label=label,
         )
     return token
 
 
-def derive(key: str, execution_id: str, entry: EntryKey) -> str:
-    """The token that this key makes for this entry: 256 bits."""
-    message = canonical.dumps([execution_id, entry.label, entry.input_sha256]).encode()
+def derive(key: str, awakeable_id: str) -> str:
+    """The token that this key makes for this awakeable: 256 bits."""
+    message = canonical.dumps(["awakeable", awakeable_id]).encode()
     raw = hmac.new(key.encode(), message, hashlib.sha256).digest()
     return f"{TOKEN_PREFIX}_{base64.urlsafe_b64encode(raw).rstrip(b'=').decode()}"

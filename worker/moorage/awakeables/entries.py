@@ -66,8 +66,8 @@ def prepare(keys: Keys, now: Instant, wanted: Wanted) -> Prepared:
     created_at, deadline = checks.span(wanted.ttl_seconds, None, now)
     checks.text(wanted.subject, "subject")
     metadata = checks.metadata(wanted.metadata)
-    token = mint_token(keys, wanted.execution_id, wanted.key)
-    return Prepared(wanted, ids.new("awk", now), token, created_at, deadline, metadata)
+    awakeable_id = ids.new("awk", now)
+    return Prepared(wanted, awakeable_id, mint_token(keys, awakeable_id), created_at, deadline, metadata)
 
 
 def insert(tx: Transaction, caller: Caller, prepared: Prepared) -> Answer:
@@ -92,5 +92,5 @@ def insert(tx: Transaction, caller: Caller, prepared: Prepared) -> Answer:
 
 def told(keys: Keys, wanted: Wanted, row: Row) -> Told:
     """What the host is answered, from the row that `insert` gave. Raises AwakeableTokenLost."""
-    token = told_token(keys, row["token_sha256"], wanted.execution_id, wanted.key)
+    token = told_token(keys, row["token_sha256"], row["id"], wanted.key.label)
     return Told(row["id"], token, row["deadline"])

@@ -7,6 +7,7 @@ An awakeable of a run ends at the latest when its execution is retired. What is 
 what no run will read. What has ended keeps answering as before, until the record of the run is removed (`forget`).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from moorage.awakeables import statements
@@ -15,7 +16,7 @@ from moorage.awakeables.statements import RUNS
 from moorage.blobs import references
 from moorage.history.append import append_told
 from moorage.kernel import canonical
-from moorage.kernel.errors import FailureTag
+from moorage.kernel.errors import AwakeableUnknown, FailureTag
 from moorage.kernel.instants import Instant
 from moorage.store.transaction import Answer, Reading, Scalar, Transaction
 
@@ -50,6 +51,13 @@ def retire(tx: Transaction, selection: str, **parameters: Scalar) -> None:
         caller=RUNS,
         **parameters,
     )
+
+
+def require_own(tx: Transaction, execution_id: str, awakeables: Sequence[str]) -> None:
+    """Let the transaction commit only if the execution minted all of these; it aborts with AwakeableUnknown. What another
+    one minted is not to be awaited: its payload would be read by whoever was told its id."""
+    ids = canonical.compact(list(awakeables))
+    tx.require(statements.ARE_OWN, AwakeableUnknown(), execution_id=execution_id, ids=ids)
 
 
 def forget(tx: Transaction, selection: str, **parameters: Scalar) -> None:

@@ -167,6 +167,14 @@ AND NOT EXISTS (SELECT 1 FROM journal AS j WHERE j.kind = 'wait' AND j.ref = awa
 PENDING_OF = f"SELECT id, label, deadline {_PENDING_OF} ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)"
 NONE_PENDING = f"SELECT 1 WHERE NOT EXISTS (SELECT 1 {_PENDING_OF})"
 
+# All of these are the execution's.
+ARE_OWN = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:ids) AS one LEFT JOIN awakeables AS a ON a.id = one.value
+    WHERE a.execution_id IS NULL OR a.execution_id <> :execution_id
+)
+"""
+
 # The awakeables of executions that are forgotten, as holders of their payloads.
 HOLDERS = "SELECT id AS value FROM awakeables WHERE execution_id IN ({executions})"
 FORGET = "DELETE FROM awakeables WHERE execution_id IN ({executions})"

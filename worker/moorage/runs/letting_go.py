@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
 from moorage.history.append import append_selected
 from moorage.journal.model import Fence, Value
@@ -60,6 +61,7 @@ def close(
     append_selected(tx, RUNNER, "run.closed", statements.CLOSED, execution=execution)
     wake(tx, statements.PARENT_OF, child=execution)
     tx.run(statements.RETIRE, execution=execution, always=operation.status == "success")
+    awakeables.retire(tx, statements.RETIRED, execution=execution)
     tx.run(statements.COLLECT, execution=execution)
     references.release_selected(tx, statements.RETIRED, execution=execution)
     if operation.status != "success":

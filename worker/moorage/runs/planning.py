@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from moorage.awakeables import entries as awakeables
 from moorage.awakeables.derive import Keys
+from moorage.awakeables.executions import require_own
 from moorage.blobs import references
 from moorage.catalog.kinds import Kinds
 from moorage.journal import load
@@ -222,6 +223,9 @@ class Planner:
 
     def _after(self, planned: Planned) -> None:
         """What needs the entries to be there."""
+        awaited = [one.awakeable for one in self._operations if isinstance(one, Await)]
+        if awaited:
+            require_own(planned.tx, self._fence.execution_id, awaited)
         if self.principal is None:
             return
         for number, prepared in planned.prepared.items():
