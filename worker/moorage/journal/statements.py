@@ -49,8 +49,8 @@ RETURNING label, input_sha256, kind, position, attempt, started_at, ref
 # The entries of these keys, with values as far as one answer holds them.
 OF_KEYS = f"""
 SELECT {ENTRY_COLUMNS},
-    CASE WHEN sum(iif(j.blob IS NULL, j.size, 0)) OVER (ORDER BY one.key ROWS UNBOUNDED PRECEDING) <= {JOURNAL_REPLAY_BYTES:d}
-        THEN j.value END AS value
+    CASE WHEN sum(iif(j.blob IS NULL, j.size, 0)) OVER (ORDER BY one.key ROWS UNBOUNDED PRECEDING)
+        <= {JOURNAL_REPLAY_BYTES:d} THEN j.value END AS value
 FROM json_each(:keys) AS one CROSS JOIN journal AS j
     ON j.execution_id = :execution AND j.label = one.value ->> 0 AND j.input_sha256 = one.value ->> 1
 """
@@ -59,7 +59,8 @@ FROM json_each(:keys) AS one CROSS JOIN journal AS j
 ALL = f"""
 WITH met AS MATERIALIZED (
     SELECT label, input_sha256, started_at, position,
-        sum(iif(blob IS NULL, size, 0)) OVER (ORDER BY started_at, position, label, input_sha256 ROWS UNBOUNDED PRECEDING) AS bytes
+        sum(iif(blob IS NULL, size, 0)) OVER (ORDER BY started_at, position, label, input_sha256
+            ROWS UNBOUNDED PRECEDING) AS bytes
     FROM journal WHERE execution_id = :execution
 )
 SELECT {ENTRY_COLUMNS}, CASE WHEN met.bytes <= {JOURNAL_REPLAY_BYTES:d} THEN j.value END AS value

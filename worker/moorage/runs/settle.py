@@ -39,9 +39,9 @@ RETURNING label, input_sha256, kind, position, state, attempt, epoch, started_at
 
 # Takes over how awakeables ended that the holder of an execution awaits.
 SETTLE_WAITS = f"""
-UPDATE journal SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, {OUTCOME_AT}),
+UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, {OUTCOME_AT}),
     size = {OUTCOME_SIZE}, value = {OUTCOME_VALUE}, blob = {OUTCOME_BLOB}
-FROM awakeables AS a WHERE {_PENDING} AND journal.kind = 'wait' AND a.id = journal.ref AND {HAS_ENDED}
+FROM awakeables AS a WHERE {_PENDING} AND a.id = journal.ref AND {HAS_ENDED}
 """  # noqa: S608
 
 # How a child `r` ended, as canonical JSON. A result of more than a mebibyte is put together apart.
@@ -52,18 +52,17 @@ _CHILD = """
 
 # Takes over how children ended that the holder of an execution waits for.
 SETTLE_CHILDREN = f"""
-UPDATE journal SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, r.ended_at),
+UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, r.ended_at),
     size = length(CAST({_CHILD} AS BLOB)), value = {_CHILD}, blob = NULL
-FROM runs AS r WHERE {_PENDING} AND journal.kind = 'child' AND r.run_id = journal.ref AND r.ended_at IS NOT NULL
+FROM runs AS r WHERE {_PENDING} AND r.run_id = journal.ref AND r.ended_at IS NOT NULL
     AND r.result_blob IS NULL
 """  # noqa: S608
 
 # The children that ended with a result in the bucket, as far as nobody took them over.
 LARGE_CHILDREN = """
 SELECT j.label, j.input_sha256, r.run_id, r.status, r.result_blob, r.result_size
-FROM journal AS j CROSS JOIN runs AS r ON r.run_id = j.ref
-WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'pending' AND j.kind = 'child'
-    AND r.result_blob IS NOT NULL
+FROM journal AS j INDEXED BY journal_awaited CROSS JOIN runs AS r ON r.run_id = j.ref
+WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'pending' AND r.result_blob IS NOT NULL
 """
 
 # The same for an execution only if this transaction has taken it: whoever holds it has to be told.
@@ -80,7 +79,7 @@ SELECT j.label, j.input_sha256, j.kind, j.position, j.state, j.attempt, j.epoch,
     j.next_attempt_at, j.size, j.blob, j.failure,
     CASE WHEN sum(iif(j.blob IS NULL, j.size, 0)) OVER (ORDER BY j.ended_at DESC, j.label, j.input_sha256
         ROWS UNBOUNDED PRECEDING) <= :bytes THEN j.value END AS value
-FROM journal AS j
+FROM journal AS j INDEXED BY journal_awaited
 WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'done' AND j.epoch = :epoch
 ORDER BY j.ended_at, j.label, j.input_sha256
 """

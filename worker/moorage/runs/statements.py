@@ -42,7 +42,7 @@ SELECT 1 WHERE NOT EXISTS (
 TAKE = """
 UPDATE executions SET epoch = epoch + 1,
     attempt = CASE WHEN owner IS NULL THEN attempt ELSE attempt + 1 END,
-    owner = :owner, expires_at = :expires_at, wake_at = :expires_at, claimable = 0
+    owner = :owner, expires_at = :expires_at, wake_at = :expires_at, wakes = 0, claimable = 0
 WHERE execution_id = :execution AND (owner IS NULL OR expires_at <= :now)
     AND EXISTS (SELECT 1 FROM json_each(:builds) AS b WHERE b.key = executions.body AND b.value = executions.build)
     AND EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.ended_at IS NULL)
@@ -53,7 +53,7 @@ RETURNING execution_id, epoch, attempt, expires_at
 TAKE_NEXT = """
 UPDATE executions SET epoch = epoch + 1,
     attempt = CASE WHEN owner IS NULL THEN attempt ELSE attempt + 1 END,
-    owner = :owner, expires_at = :expires_at, wake_at = :expires_at, claimable = 0
+    owner = :owner, expires_at = :expires_at, wake_at = :expires_at, wakes = 0, claimable = 0
 WHERE execution_id = (
     SELECT c.execution_id FROM json_each(:builds) AS b CROSS JOIN executions AS c ON c.body = b.key AND c.claimable = 1
     WHERE c.build = b.value AND (c.owner IS NULL OR c.expires_at <= :now)
@@ -104,16 +104,17 @@ SET_METADATA = """
 UPDATE runs SET metadata = :metadata WHERE run_id = (SELECT run_id FROM executions WHERE execution_id = :execution)
 """
 
+# What an execution awaits. Its ref tells of which sort it is: no awakeable has a run's id. Without statistics the planner
+# would rather walk the whole journal of the execution than use the index that is made for it.
+_JOURNAL = "journal AS j INDEXED BY journal_awaited"
 _AWAITED = "j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'pending'"
 
 # Nothing that the execution awaits has ended.
 NOTHING_ENDED = f"""
 SELECT 1 WHERE NOT EXISTS (
-    SELECT 1 FROM journal AS j CROSS JOIN awakeables AS a ON a.id = j.ref
-    WHERE {_AWAITED} AND j.kind = 'wait' AND {HAS_ENDED}
+    SELECT 1 FROM {_JOURNAL} CROSS JOIN awakeables AS a ON a.id = j.ref WHERE {_AWAITED} AND {HAS_ENDED}
 ) AND NOT EXISTS (
-    SELECT 1 FROM journal AS j CROSS JOIN runs AS r ON r.run_id = j.ref
-    WHERE {_AWAITED} AND j.kind = 'child' AND r.ended_at IS NOT NULL
+    SELECT 1 FROM {_JOURNAL} CROSS JOIN runs AS r ON r.run_id = j.ref WHERE {_AWAITED} AND r.ended_at IS NOT NULL
 )
 """
 
@@ -124,7 +125,7 @@ UPDATE executions SET owner = NULL, expires_at = NULL, claimable = 0, wake_at = 
     SELECT min(due) FROM (
         SELECT CAST(:until AS INTEGER) AS due WHERE :until IS NOT NULL
         UNION ALL
-        SELECT a.deadline FROM journal AS j CROSS JOIN awakeables AS a ON a.id = j.ref WHERE {_AWAITED} AND j.kind = 'wait'
+        SELECT a.deadline FROM {_JOURNAL} CROSS JOIN awakeables AS a ON a.id = j.ref WHERE {_AWAITED}
         UNION ALL
         SELECT CAST(:now AS INTEGER) + CAST(:repair AS INTEGER) FROM runs AS r
         WHERE r.run_id = executions.run_id AND r.stop_requested_at IS NOT NULL
@@ -206,7 +207,8 @@ LEASE = "SELECT epoch, owner, expires_at FROM executions WHERE execution_id = :e
 REFERS = """
 SELECT 1 FROM blob_references WHERE sha256 = :sha256 AND holder = :execution AND uploading_until IS NULL
 UNION ALL SELECT 1 FROM executions WHERE execution_id = :execution AND input_blob = :sha256
-UNION ALL SELECT 1 FROM journal AS j WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child')
+UNION ALL SELECT 1 FROM journal AS j INDEXED BY journal_awaited
+    WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child')
     AND j.state = 'done' AND j.blob = :sha256
 """
 
