@@ -22,9 +22,9 @@ from moorage.records.patterns import parse
 from moorage.records.retention import Retention
 from moorage.records.sessions import ExpiredSessions
 from moorage.runs import looking
+from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
-from moorage.runs.due import RunRetention, RunsDue
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
