@@ -41,7 +41,7 @@ async def test_every_route_but_health_and_the_document_takes_a_credential(
 ) -> None:
     headers = {} if shown is None else {"authorization": shown}
     answer = await nobody.request(method, filled(path), headers=headers)
-    problem(answer, 401, "Unauthenticated")
+    problem(answer, 401, "RunStreamUnauthorized" if path.endswith("/stream") else "Unauthenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
     assert "wrong" not in answer.text
 

@@ -6,7 +6,8 @@ stream takes the platform's own from the scope, and may answer one, which is han
 
 An answer whose first piece says that more follows is a stream of the application's own: the platform gets the response at
 once, and the application goes on as a task that waits, at each piece, until the client has taken the one before. Nothing
-keeps that task alive but the client's reading: the platform abandons it with the connection, and tells nobody.
+keeps that task alive but the client's reading: the platform abandons it with the connection, and tells nobody. A socket was
+opened elsewhere, and is handed on as it is.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ import js
 from pyodide.ffi import JsException, to_js
 from starlette.types import ASGIApp, Message
 
+from moorage.api.handed import ANSWER_SOCKET
 from moorage.api.streams import ANSWER_STREAM, STREAM
 from moorage.edge.convert import absent
 from moorage.edge.streams import Incoming
@@ -108,6 +110,7 @@ class _Answer:
         self._pieces: list[bytes] = []
         self._writer: Any = None
         self._stream: Any = None
+        self._socket: Any = None
 
     @property
     def streams(self) -> bool:
@@ -134,6 +137,8 @@ class _Answer:
             self._headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in message["headers"]]
         elif message["type"] == ANSWER_STREAM:
             self._stream = message["content"].native()
+        elif message["type"] == ANSWER_SOCKET:
+            self._socket = message["content"].native()
         else:
             await self._take(message.get("body", b""), message.get("more_body", False))
 
@@ -151,6 +156,8 @@ class _Answer:
 
     def response(self) -> Any:
         """The platform's Response."""
+        if self._socket is not None:
+            return js.Response.new(None, status=self._status, headers=to_js(self._headers), webSocket=self._socket)
         body = self._stream
         if body is None and self._status not in _NO_BODY and self._pieces:
             body = to_js(self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces))

@@ -14,6 +14,7 @@ from moorage.api.ports import Ports
 from moorage.edge.bell import BellStubs
 from moorage.edge.bridge import serve
 from moorage.edge.isolate import ClockStub, the_isolate
+from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
 from moorage.kernel.instants import Instant
 
@@ -46,7 +47,8 @@ class Default(WorkerEntrypoint):
 
         bells = BellStubs(self.env, isolate.quiet, self.ctx.waitUntil)
         runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)
-        ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners)
+        lives = LiveStubs(self.env, lambda: isolate.offset or 0, isolate.unheard, self.ctx.waitUntil)
+        ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners, lives=lives)
         if not isolate.has_test_clock:
             return ports
         await clock.know_offset()

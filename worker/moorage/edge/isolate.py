@@ -7,7 +7,7 @@ may wait for: caches, the test clock's offset, when the Clock is known to ring.
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from pyodide.ffi import JsException
 
 from moorage.api.assembly import assemble
 from moorage.api.ports import Poke
+from moorage.bodies.registry import Registry
 from moorage.edge import settings, storage
 from moorage.edge.bell import BellStubs
 from moorage.edge.clock import NAME
@@ -22,6 +23,7 @@ from moorage.edge.convert import message_of, raw
 from moorage.edge.runners import RunnerStubs
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
+from moorage.runs.protocol import BodyInfo
 from moorage.timers.bell import Quiet, Ring
 
 _log = logging.getLogger("moorage")
@@ -31,8 +33,26 @@ _SETTLE_SECONDS: Final = 10.0
 """How long the test clock's answer waits for runs that it made due."""
 
 
+_REGISTRY: Final = Registry.of("bodies")
+
+
+class WorkerBodies:
+    """The bodies of the package beside the entry module, as requests see them."""
+
+    def get(self, name: str) -> BodyInfo | None:
+        return _REGISTRY.info(name) if name in _REGISTRY else None
+
+    def infos(self) -> Sequence[BodyInfo]:
+        return _REGISTRY.infos()
+
+    def check_input(self, name: str, value: Any) -> None:
+        _REGISTRY.check_input(name, value)
+
+
 class Isolate:
     """What one isolate keeps between requests: caches, the test clock's offset, when the Clock is known to ring."""
+
+    registry = _REGISTRY
 
     def __init__(self, env: Any) -> None:
         variables = settings.read(env)
@@ -41,6 +61,7 @@ class Isolate:
         self.asked_clock = False
         self._rings_at: Instant | None = None
         self.quiet = Quiet(time.monotonic)
+        self.unheard: dict[str, float] = {}
         self.ports = assemble(
             database=lambda: storage.database(env),
             blobs=storage.blobs(env),
@@ -49,6 +70,7 @@ class Isolate:
             wake=lambda due: None,
             settings=variables.settings,
             secret=lambda name: settings.text(env, name),
+            bodies=WorkerBodies(),
         )
 
     def now(self) -> Instant:
