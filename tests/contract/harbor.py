@@ -7,11 +7,11 @@ from moorage.awakeables import resolve
 from moorage.awakeables.payloads import Payload
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
-from moorage.journal.model import NO_INPUT, EntryKey, Fence, Value, input_hash
+from moorage.journal.model import NO_INPUT, Entry, EntryKey, Fence, Value, input_hash
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, after
 from moorage.runs import admission
-from moorage.runs.protocol import BodyInfo, Build, Claim, Execution, Operation, Outcome, Put, Record, Trace
+from moorage.runs.protocol import BodyInfo, Build, Claim, Execution, Operation, Outcome, Put, Record, Recorded, Trace
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import take
 from moorage.store.ports import Cost, Database
@@ -53,6 +53,18 @@ def put(label: str, told: Any, *given: Any) -> Put:
     return Put(key(label, *given), "now", "0", value(told))
 
 
+def entry(outcome: Outcome) -> Entry:
+    """The entry of a `Recorded`."""
+    assert isinstance(outcome, Recorded)
+    return outcome.entry
+
+
+def text(outcome: Outcome) -> str | None:
+    """The text of a recorded value."""
+    told = entry(outcome).value
+    return None if told is None else told.text
+
+
 class Harbor:
     """One store at the instant `now`. Every call has a Database of its own; `cost` is the last one's."""
 
@@ -89,9 +101,7 @@ class Harbor:
         )
         return admitted.execution_id
 
-    async def take(
-        self, execution: str, owner: str = "ann", builds: Mapping[str, str] | None = None
-    ) -> Execution | None:
+    async def take(self, execution: str, owner: str = "ann", builds: Mapping[str, str] | None = None) -> Execution | None:
         """Take an execution."""
         held = {name: info.build.digest for name, info in BODIES.items()} if builds is None else builds
         return await take(self.db(), self.store.blobs, self.now, execution, owner, held)
@@ -112,7 +122,7 @@ class Harbor:
 
     async def resolve(self, token: str, payload: Any) -> None:
         """Resolve an awakeable."""
-        await resolve.resolve(self.store.db(), self.store.blobs, ROOT, self.now, token, Payload.of(payload))
+        await resolve.resolve(self.store.db(), ROOT, self.now, token, Payload.of(payload), self.store.blobs)
 
     async def rows(self, table: str) -> Sequence[dict[str, Any]]:
         """Every row of a table."""

@@ -27,7 +27,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, METADATA_BYTES
+from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
 from moorage.runs import answers, statements, values
 from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
 from moorage.runs.protocol import (
@@ -48,6 +48,7 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.store.blobkeys import is_digest
 from moorage.store.transaction import Answer, Reading, Row
 
 _PLANS = 2 * REPLANS
@@ -83,6 +84,8 @@ def check(operations: Sequence[Operation]) -> None:
     if any(isinstance(one, Suspend | Close) for one in operations[:-1]):
         raise RequestInvalid("only the last operation may let go of the execution")
     for one in operations:
+        if not isinstance(one, Suspend | Close | SetMetadata):
+            _check_key(one.key)
         if isinstance(one, SetMetadata):
             size = canonical.size(canonical.dumps(dict(one.metadata)))
             if size > METADATA_BYTES:
@@ -94,6 +97,15 @@ def check(operations: Sequence[Operation]) -> None:
                 raise PayloadTooLarge(f"a cursor's position has at most {CURSOR_POSITION_BYTES} bytes")
         elif isinstance(one, Close) and one.status != "success" and one.result is not None:
             raise RequestInvalid("only a run that succeeds has a result")
+
+
+def _check_key(key: EntryKey) -> None:
+    """A label is text for people; what cannot be printed (a NUL, half a surrogate pair) could not be told apart in the
+    database."""
+    if not 1 <= len(key.label) <= ID_CHARACTERS or not key.label.isprintable():
+        raise RequestInvalid(f"a step's label has 1 to {ID_CHARACTERS} printable characters")
+    if not is_digest(key.input_sha256):
+        raise RequestInvalid("the hash of a step's input is a SHA-256 in lower-case hex")
 
 
 class _Applying:

@@ -39,7 +39,8 @@ RETURNING label, input_sha256, kind, position, state, attempt, epoch, started_at
 
 # Takes over how awakeables ended that the holder of an execution awaits.
 SETTLE_WAITS = f"""
-UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, {OUTCOME_AT}),
+UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH},
+    ended_at = max(journal.started_at, {OUTCOME_AT}),
     size = {OUTCOME_SIZE}, value = {OUTCOME_VALUE}, blob = {OUTCOME_BLOB}
 FROM awakeables AS a WHERE {_PENDING} AND a.id = journal.ref AND {HAS_ENDED}
 """  # noqa: S608
@@ -52,7 +53,8 @@ _CHILD = """
 
 # Takes over how children ended that the holder of an execution waits for.
 SETTLE_CHILDREN = f"""
-UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH}, ended_at = max(journal.started_at, r.ended_at),
+UPDATE journal INDEXED BY journal_awaited SET state = 'done', epoch = {_EPOCH},
+    ended_at = max(journal.started_at, r.ended_at),
     size = length(CAST({_CHILD} AS BLOB)), value = {_CHILD}, blob = NULL
 FROM runs AS r WHERE {_PENDING} AND r.run_id = journal.ref AND r.ended_at IS NOT NULL
     AND r.result_blob IS NULL
