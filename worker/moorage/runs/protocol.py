@@ -349,7 +349,7 @@ class Minted:
     id: str
     token: str = field(repr=False)
     deadline: Instant
-    url: str
+    url: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
