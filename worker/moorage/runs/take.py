@@ -28,7 +28,7 @@ from moorage.runs.protocol import (
     Trace,
 )
 from moorage.store.ports import Blobs, Database
-from moorage.store.transaction import Answer, Row, Transaction
+from moorage.store.transaction import Answer, Reading, Row, Transaction
 
 
 class _Changed(Exception):
@@ -77,6 +77,30 @@ async def take_next(db: Database, blobs: Blobs, now: Instant, owner: str, builds
     tx = Transaction(now)
     found = _plan_reading(tx, taken["execution_id"], owner, expires_at)
     await db.commit(tx)
+    return await _held(db, blobs, now, found)
+
+
+async def held_by(
+    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, expires_at: Instant | None = None
+) -> Execution | None:
+    """An execution that `owner` holds already, as `take` answers it; None when another one does, or nobody.
+
+    One round trip where `expires_at` of the lease is known, else two.
+    """
+    if expires_at is None:
+        reading = Reading()
+        lease = reading.ask(statements.LEASE, execution=execution_id)
+        await db.read(reading)
+        row = lease.first()
+        if row is None or row["owner"] != owner or row["expires_at"] <= now:
+            return None
+        expires_at = row["expires_at"]
+    tx = Transaction(now)
+    found = _plan_reading(tx, execution_id, owner, expires_at)
+    await db.commit(tx)
+    row = found.execution.first()
+    if row is None or row["owner"] != owner or row["expires_at"] != expires_at:
+        return None
     return await _held(db, blobs, now, found)
 
 

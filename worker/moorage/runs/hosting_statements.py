@@ -1,0 +1,25 @@
+"""The SQL of hosts outside the Worker."""
+
+from moorage.runs.statements import NOTHING_ENDED
+
+# The body and the owner of an execution at an epoch; without an owner once it was let go of, or has been retired.
+OWNER = """
+SELECT body, owner FROM executions WHERE execution_id = :execution AND epoch = :epoch AND host = 'remote'
+UNION ALL
+SELECT body, NULL FROM runs WHERE execution_id = :execution AND ended_epoch = :epoch AND host = 'remote'
+LIMIT 1
+"""
+
+# What an execution is bound to, if a host may take it now.
+DUE = """
+SELECT body, build FROM executions
+WHERE execution_id = :execution AND host = 'remote' AND ((owner IS NULL AND claimable = 1) OR expires_at <= :now)
+"""
+
+# How an execution stands, and whether something has ended that it awaits.
+STANDING = f"""
+SELECT e.run_id, e.body, e.scope, e.epoch, e.attempt, e.owner, e.expires_at, e.wake_at, e.claimable, r.status,
+    r.stop_requested_at, r.stop_scope, r.stop_reason, NOT EXISTS ({NOTHING_ENDED.strip()}) AS ended
+FROM executions AS e CROSS JOIN runs AS r ON r.run_id = e.run_id
+WHERE e.execution_id = :execution AND e.host = 'remote'
+"""  # noqa: S608  put together from constants
