@@ -1,1 +1,62 @@
-"""Writing and driving bodies: the decorator, the `Run` that a body gets, and the engine behind it."""
+"""Writing and driving bodies: the decorator, the `Run` that a body gets, and the engine behind it.
+
+from moorage.bodies import Run, body, each
+
+@body("order", effects=["reserve", each("charge"), "approval"])
+async def order(run: Run, order: Order) -> Receipt: ...
+"""
+
+from moorage.bodies.asking import Step
+from moorage.bodies.declare import Body, body, each
+from moorage.bodies.errors import (
+    BodyMisdeclared,
+    ChildFailed,
+    EffectOutsideStep,
+    EffectUndeclared,
+    Failed,
+    Rejected,
+    ReplayDivergence,
+    RunRetryTagUnretryable,
+    StepFailed,
+    StepLabelReused,
+    StepMisuse,
+    StepOverlap,
+    TimedOut,
+)
+from moorage.bodies.fetch import Response
+from moorage.bodies.joins import BranchFailure, Partial, Won
+from moorage.bodies.registry import Registry
+from moorage.bodies.retry import ONCE, Retry
+from moorage.bodies.run import Cursor, Run
+from moorage.bodies.waits import Awakeable, Resolution
+
+__all__ = [
+    "ONCE",
+    "Awakeable",
+    "Body",
+    "BodyMisdeclared",
+    "BranchFailure",
+    "ChildFailed",
+    "Cursor",
+    "EffectOutsideStep",
+    "EffectUndeclared",
+    "Failed",
+    "Partial",
+    "Registry",
+    "Rejected",
+    "ReplayDivergence",
+    "Resolution",
+    "Response",
+    "Retry",
+    "Run",
+    "RunRetryTagUnretryable",
+    "Step",
+    "StepFailed",
+    "StepLabelReused",
+    "StepMisuse",
+    "StepOverlap",
+    "TimedOut",
+    "Won",
+    "body",
+    "each",
+]

@@ -1,0 +1,447 @@
+"""A substrate in memory: the reference model that the engine is tested against, with faults at every place.
+
+It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time, awakeables
+and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
+StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from moorage.bodies import Body, Registry
+from moorage.bodies.host import Host
+from moorage.journal.model import ENDED, Entry, EntryKey, Fence, Lease, Value, input_hash
+from moorage.kernel import canonical
+from moorage.kernel.errors import (
+    CursorMoved,
+    EntryUnknown,
+    ExecutionWoken,
+    LeaseExpired,
+    LeaseFenced,
+    StorageBindingUnavailable,
+)
+from moorage.kernel.instants import Instant, after, render
+from moorage.runs.protocol import (
+    CAPABILITIES,
+    Await,
+    Claim,
+    Claimed,
+    Close,
+    CommitCursor,
+    Done,
+    Execution,
+    Fail,
+    GiveUp,
+    Mint,
+    Minted,
+    Operation,
+    Outcome,
+    Pins,
+    Publish,
+    Put,
+    Record,
+    Recorded,
+    RunChange,
+    SetMetadata,
+    StartChild,
+    StepChange,
+    Stop,
+    Suspend,
+    Trace,
+)
+
+T = TypeVar("T")
+
+START = Instant(1_772_366_400_000)
+"""2026-03-01T12:00:00Z, a Sunday."""
+
+
+class Killed(BaseException):
+    """The host's process is gone."""
+
+
+class Clock:
+    """A clock that moves only when everything waits for it."""
+
+    def __init__(self, now: Instant = START) -> None:
+        self.instant = now
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> Instant:
+        return self.instant
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future = asyncio.get_running_loop().create_future()
+        entry = (after(self.instant, seconds), next(self._numbers), future)
+        self._sleepers.append(entry)
+        try:
+            await future
+        finally:
+            if entry in self._sleepers:
+                self._sleepers.remove(entry)
+
+    def advance_to(self, instant: int) -> None:
+        self.instant = Instant(max(self.instant, instant))
+        for due in sorted(one for one in self._sleepers if one[0] <= self.instant):
+            self._sleepers.remove(due)
+            if not due[2].done():
+                due[2].set_result(None)
+
+    async def drive(self, work: Awaitable[T], *, until: float = 10 * 366 * 86400) -> T:
+        """Await work, moving the clock whenever nothing else can happen."""
+        task = asyncio.ensure_future(work)
+        last = after(self.instant, until)
+        for _ in range(100_000):
+            if task.done():
+                return task.result()
+            for _ in range(12):
+                await asyncio.sleep(0)
+            if task.done():
+                continue
+            if self._sleepers and (earliest := min(self._sleepers)[0]) <= last:
+                self.advance_to(earliest)
+            else:
+                # What was left to be recorded is flushed after two real milliseconds.
+                await asyncio.sleep(0.003)
+        raise AssertionError("the work does not end")
+
+
+@dataclass
+class Row:
+    """One execution with its run, as the house would keep it."""
+
+    execution: Execution
+    entries: dict[EntryKey, Entry] = field(default_factory=dict)
+    epoch: int = 1
+    owner: str | None = "host"
+    expires_at: Instant = START
+    status: str = "running"
+    result: Any = None
+    error: dict[str, Any] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    next_attempt_at: Instant | None = None
+    awaiting: list[dict[str, Any]] = field(default_factory=list)
+    stop: Stop | None = None
+    bounds: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Memory:
+    """The substrate, and what tests do to it from outside."""
+
+    def __init__(self, registry: Registry, clock: Clock) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.rows: dict[str, Row] = {}
+        self.ends: dict[str, dict[str, Any]] = {}
+        self.cursors: dict[str, tuple[Value, int]] = {}
+        self.published: list[Any] = []
+        self.applied: list[list[Operation]] = []
+        self.calls = 0
+        self.fail_before: set[int] = set()
+        self.fail_after: set[int] = set()
+        self.kill_before: int | None = None
+        self.kill_after: int | None = None
+        self.refuse: Callable[[Sequence[Operation]], None] | None = None
+        self.latency: Callable[[], Awaitable[None]] | None = None
+
+    # --- from outside -------------------------------------------------------------------------------------------------
+
+    def open(self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES) -> Execution:
+        text = canonical.dumps(given)
+        execution = Execution(
+            execution_id=name,
+            run_id=name.replace("exe", "run"),
+            body=body,
+            scope=f"scope-{name}",
+            lease=Lease(1, "host", after(self.clock.now(), 30)),
+            pins=Pins(self.registry.build(body), input_hash(given)),
+            input=Value.of(text),
+            trace=Trace("a" * 32, "b" * 16),
+            capabilities=capabilities,
+            started_at=self.clock.now(),
+        )
+        self.rows[name] = Row(execution, expires_at=after(self.clock.now(), 30))
+        return execution
+
+    async def take(self, name: str) -> Execution | None:
+        row = self.rows[name]
+        if row.status in ("success", "failed", "canceled") or (row.owner is not None and row.expires_at > self.clock.now()):
+            return None
+        row.epoch += 1
+        row.owner, row.expires_at, row.status = "host", after(self.clock.now(), 30), "running"
+        self._settle(row)
+        lease = Lease(row.epoch, "host", row.expires_at, row.epoch)
+        return replace(row.execution, lease=lease, entries=tuple(row.entries.values()), stop=row.stop, metadata=row.metadata)
+
+    def lapse(self, name: str = "exe_1") -> None:
+        self.rows[name].expires_at = self.clock.now()
+
+    def end(self, ref: str, outcome: dict[str, Any]) -> None:
+        """An awakeable or a child ends."""
+        self.ends[ref] = outcome
+
+    # --- the substrate ------------------------------------------------------------------------------------------------
+
+    async def apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
+        self.calls += 1
+        number = self.calls
+        if self.kill_before == number:
+            raise Killed
+        await asyncio.sleep(0)
+        if self.latency is not None:
+            await self.latency()
+        if number in self.fail_before:
+            raise StorageBindingUnavailable
+        outcomes = self._apply(fence, operations)
+        self.applied.append(list(operations))
+        if self.kill_after == number:
+            raise Killed
+        if number in self.fail_after:
+            raise StorageBindingUnavailable
+        return outcomes
+
+    def _apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
+        row = self._held(fence)
+        if self.refuse is not None:
+            self.refuse(operations)
+        changed = replace(row, entries=dict(row.entries), metadata=dict(row.metadata), bounds=list(row.bounds))
+        outcomes = [self._one(changed, operation) for operation in operations]
+        self.rows[fence.execution_id] = changed
+        return outcomes
+
+    def _held(self, fence: Fence) -> Row:
+        row = self.rows[fence.execution_id]
+        if row.epoch != fence.epoch or row.owner is None:
+            raise LeaseFenced
+        if row.expires_at <= self.clock.now():
+            raise LeaseExpired
+        return row
+
+    def _one(self, row: Row, operation: Operation) -> Outcome:
+        now = self.clock.now()
+        match operation:
+            case Claim(until=None):
+                return self._claim(row, operation.key, operation.kind, operation.position)
+            case Claim():
+                found = row.entries.get(operation.key)
+                if found is not None:
+                    again = found.state == "waiting" and found.next_attempt_at == operation.until
+                    return Claimed(found.attempt) if again else Recorded(found)
+                row.entries[operation.key] = Entry(
+                    operation.key, operation.kind, operation.position, "waiting", 1, row.epoch, now, next_attempt_at=operation.until
+                )
+                return Claimed(1)
+            case Record():
+                found = self._known(row, operation.key)
+                if found.state in ENDED or (found.state == "waiting" and (found.next_attempt_at or 0) > now):
+                    return Recorded(found)
+                return self._end(row, replace(found, state="done", value=operation.value))
+            case Put():
+                if (found := row.entries.get(operation.key)) is not None:
+                    return Recorded(found)
+                return self._new(row, operation, operation.kind, operation.value)
+            case Fail():
+                found = self._known(row, operation.key)
+                if found.state != "pending" or found.attempt != operation.attempt:
+                    return Recorded(found)
+                if operation.bound is not None:
+                    row.bounds.append({"label": operation.key.label, "attempt": operation.attempt, "bound": operation.bound})
+                if operation.next_attempt_at is None:
+                    return self._end(row, replace(found, state="failed", failure=operation.failure.wire()))
+                waiting = replace(
+                    found, state="waiting", next_attempt_at=operation.next_attempt_at, failure=operation.failure.wire()
+                )
+                row.entries[operation.key] = waiting
+                return Recorded(waiting)
+            case GiveUp():
+                found = self._known(row, operation.key)
+                return Recorded(found) if found.state in ENDED else self._end(row, replace(found, state="canceled"))
+            case _:
+                return self._other(row, operation, now)
+
+    def _other(self, row: Row, operation: Operation, now: Instant) -> Outcome:
+        match operation:
+            case Mint():
+                found = row.entries.get(operation.key)
+                if found is None:
+                    deadline = after(now, operation.ttl_seconds)
+                    self._new(row, operation, "awakeable", Value.of(f'{{"deadline":{deadline}}}'))
+                found = row.entries[operation.key]
+                name = f"awk_{operation.key.label}_{operation.key.input_sha256[:6]}"
+                deadline = Instant(int(str(found.value.text if found.value else "").split(":")[1].rstrip("}")))
+                return Minted(name, f"token-{name}", deadline, f"https://moorage.test/awake/token-{name}")
+            case Await():
+                return self._outside(row, operation.key, "wait", operation.position, operation.awakeable)
+            case StartChild():
+                return self._outside(row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}")
+            case Publish():
+                if (found := row.entries.get(operation.key)) is not None:
+                    return Recorded(found)
+                self.published += operation.records
+                ids = [f"rec_{len(self.published)}_{index}" for index in range(len(operation.records))]
+                return self._new(row, operation, "publish", Value.of(canonical.dumps({"records": ids})))
+            case CommitCursor():
+                if (found := row.entries.get(operation.key)) is not None:
+                    return Recorded(found)
+                if self.cursors.get(operation.name, (None, 0))[1] != operation.expected:
+                    raise CursorMoved
+                self.cursors[operation.name] = (operation.value, operation.expected + 1)
+                text = f'{{"position":{operation.value.text},"revision":{operation.expected + 1}}}'
+                return self._new(row, operation, "cursor", Value.of(text))
+            case SetMetadata():
+                row.metadata = dict(operation.metadata)
+            case Suspend():
+                if self._settle(row) or row.stop is not None:
+                    raise ExecutionWoken
+                row.status, row.owner = operation.status, None
+                row.next_attempt_at, row.awaiting = operation.next_attempt_at, [dict(one) for one in operation.awaiting]
+            case Close():
+                row.status, row.owner = operation.status, None
+                row.result = None if operation.result is None else canonical.loads((operation.result.text or "").encode())
+                row.error = None if operation.error is None else operation.error.wire()
+        return Done()
+
+    def _claim(self, row: Row, key: EntryKey, kind: Any, position: str) -> Outcome:
+        now, found = self.clock.now(), row.entries.get(key)
+        if found is None:
+            row.entries[key] = Entry(key, kind, position, "pending", 1, row.epoch, now)
+            return Claimed(1)
+        if found.state == "pending" and found.epoch == row.epoch:
+            return Claimed(found.attempt, found.ref)
+        if found.state == "pending" or (found.state == "waiting" and (found.next_attempt_at or 0) <= now):
+            row.entries[key] = replace(found, state="pending", attempt=found.attempt + 1, epoch=row.epoch)
+            return Claimed(found.attempt + 1)
+        return Recorded(found)
+
+    def _outside(self, row: Row, key: EntryKey, kind: Any, position: str, ref: str) -> Outcome:
+        if key not in row.entries:
+            row.entries[key] = Entry(key, kind, position, "pending", 1, row.epoch, self.clock.now(), ref=ref)
+        self._settle(row)
+        found = row.entries[key]
+        return Recorded(found) if found.state in ENDED else Claimed(1, ref)
+
+    def _settle(self, row: Row) -> list[Entry]:
+        ended = []
+        for key, entry in row.entries.items():
+            if entry.kind in ("wait", "child") and entry.state == "pending" and entry.ref in self.ends:
+                value = Value.of(canonical.dumps(self.ends[entry.ref]))
+                row.entries[key] = replace(entry, state="done", ended_at=self.clock.now(), value=value)
+                ended.append(row.entries[key])
+        return ended
+
+    def _known(self, row: Row, key: EntryKey) -> Entry:
+        if key not in row.entries:
+            raise EntryUnknown
+        return row.entries[key]
+
+    def _new(self, row: Row, operation: Any, kind: Any, value: Value) -> Recorded:
+        now = self.clock.now()
+        entry = Entry(operation.key, kind, operation.position, "done", 1, row.epoch, now, now, value=value)
+        row.entries[operation.key] = entry
+        return Recorded(entry)
+
+    def _end(self, row: Row, entry: Entry) -> Recorded:
+        row.entries[entry.key] = replace(entry, ended_at=self.clock.now())
+        return Recorded(row.entries[entry.key])
+
+    async def refresh(self, fence: Fence) -> list[Entry]:
+        row = self._held(fence)
+        return self._settle(row)
+
+    async def values(self, fence: Fence, keys: Sequence[EntryKey]) -> list[Value]:
+        row = self._held(fence)
+        return [value for key in keys if (value := row.entries[key].value) is not None]
+
+    async def cursor(self, fence: Fence, name: str) -> tuple[Value | None, int]:
+        return self.cursors.get(name, (None, 0))
+
+    async def renew(self, fences: Sequence[Fence]) -> dict[str, Lease]:
+        found = {}
+        for fence in fences:
+            row = self.rows[fence.execution_id]
+            if row.epoch == fence.epoch and row.owner is not None and row.expires_at > self.clock.now():
+                row.expires_at = after(self.clock.now(), 30)
+                found[fence.execution_id] = Lease(row.epoch, "host", row.expires_at, row.epoch)
+        return found
+
+    async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
+        found = ((one.execution_id, self.rows[one.execution_id].stop) for one in fences)
+        return {name: stop for name, stop in found if stop is not None}
+
+
+class Told:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.changes: list[StepChange | RunChange] = []
+
+    def tell(self, change: StepChange | RunChange) -> None:
+        self.changes.append(change)
+
+    def steps(self, label: str) -> list[StepChange]:
+        return [one for one in self.changes if isinstance(one, StepChange) and one.label == label]
+
+
+class World:
+    """A registry, a clock, a memory, and a host: what a test of bodies needs."""
+
+    def __init__(self, *bodies: Body, **host: Any) -> None:
+        self.registry = Registry(bodies)
+        self.clock = Clock()
+        self.memory = Memory(self.registry, self.clock)
+        self.told = Told()
+        self._named = host
+        self.host = self.another_host()
+
+    def another_host(self) -> Host:
+        return Host(
+            self.registry,
+            self.memory,
+            take=self.memory.take,
+            now=self.clock.now,
+            sleep=self.clock.sleep,
+            observer=self.told,
+            **self._named,
+        )
+
+    @property
+    def row(self) -> Row:
+        return self.memory.rows["exe_1"]
+
+    async def run(self, body: str, given: Any = None, **named: Any) -> str:
+        """Open and drive once: how the host let go."""
+        return await self.clock.drive(self.host.run(self.memory.open(body, given, **named)))
+
+    async def again(self, name: str = "exe_1") -> str:
+        """Take what is due and drive it once."""
+        row = self.memory.rows[name]
+        if row.status == "waiting" and row.next_attempt_at is not None:
+            self.clock.advance_to(row.next_attempt_at)
+        taken = await self.memory.take(name)
+        assert taken is not None, row
+        return await self.clock.drive(self.host.run(taken))
+
+    async def to_the_end(self, body: str, given: Any = None) -> Row:
+        """Open, and take again whenever its instant comes, until the run has ended or waits for something outside."""
+        await self.run(body, given)
+        for _ in range(200):
+            if self.row.status != "waiting" and not (self.row.status == "suspended" and self.row.next_attempt_at):
+                break
+            if self.row.next_attempt_at is not None:
+                self.clock.advance_to(self.row.next_attempt_at)
+            await self.again()
+        return self.row
+
+    def entries(self, state: str | None = None) -> list[str]:
+        return [one.key.label for one in self.row.entries.values() if state in (None, one.state)]
+
+
+def told_deadline(instant: Instant) -> str:
+    return render(instant)

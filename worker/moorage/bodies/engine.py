@@ -1,0 +1,520 @@
+"""Driving one execution: the body's task, its branches, and the end of it.
+
+The driver's task (`drive`) starts the body in a task of its own and waits for one of four things: the body ends, every
+branch of it is blocked, the execution is stopped, or it is lost. Whatever the body asks for goes through `Commits`; what was
+recorded comes out of `Replay`. Suspending lets go of the body's task: the next opening runs it again from its beginning,
+with all that was recorded (clauses runs.effect-boundary, runs.one-token, runs.abandoned).
+"""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from contextvars import Token
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import httpx
+from pydantic import ValidationError
+
+from moorage.bodies import guard
+from moorage.bodies.branches import BRANCH, Branch
+from moorage.bodies.commits import Commits, Sleep
+from moorage.bodies.declare import Body
+from moorage.bodies.errors import ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.failures import classify, failure
+from moorage.bodies.observe import Spans, Telling
+from moorage.bodies.replay import Replay
+from moorage.bodies.values import Shape, value_of
+from moorage.bodies.waits import Wait
+from moorage.journal.model import ENDED, Entry, EntryKey, Kind
+from moorage.kernel import canonical
+from moorage.kernel.errors import CapabilityUnwired, ExecutionWoken, FailureTag, MoorageError, RunMetadataTooLarge
+from moorage.kernel.instants import Instant, after, render
+from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES, SHORT_WAIT_SECONDS
+from moorage.runs.protocol import Close, Execution, Failure, Observer, Operation, Outcome, SetMetadata, Substrate, Suspend
+
+log = logging.getLogger("moorage.bodies")
+
+End = Literal["success", "failed", "canceled", "waiting", "suspended", "lost"]
+"""How a host lets go of an execution. `lost`: it is somebody else's by now, or nobody could be told."""
+
+LOOK_AGAIN_SECONDS: Final = 10
+"""How long a wait in memory goes without a look whether it is over; the wake comes at once, unless it was lost."""
+
+GRACE_SECONDS: Final = 0.1
+"""How long a canceled body may take to unwind before it is canceled again, and then left standing."""
+
+_UNWINDINGS: Final = 3
+
+
+class RunDeadline(Exception):
+    """The run would go on past its deadline."""
+
+    def __init__(self, message: str, step: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What surrounds an engine: the substrate, the clock, sleeping, and who is told. All of it is injected."""
+
+    substrate: Substrate
+    now: Callable[[], Instant]
+    sleep: Sleep
+    observer: Observer | None = None
+    spans: Spans | None = None
+    transport: httpx.AsyncBaseTransport | None = None
+
+
+class Engine:
+    """One execution in the hands of one host, until it ends, suspends, or is lost."""
+
+    def __init__(self, body: Body, execution: Execution, world: World) -> None:
+        self.body = body
+        self.execution = execution
+        self.world = world
+        self.replay = Replay(body.effects, execution.entries)
+        self.telling = Telling(execution, world.now, world.observer, world.spans)
+        self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
+        self.flights: dict[EntryKey, list[Wait]] = {}
+        self.prelude: list[Operation] = []
+        self.fault: Exception | None = None
+        self.woken = False
+        self.stopping = execution.stop is not None
+        self.running = 1
+        self._waits: list[Wait] = []
+        self._change: asyncio.Future[None] | None = None
+        self.package = body.module.partition(".")[0]
+        self.metadata: dict[str, Any] = dict(execution.metadata)
+        self._partial: list[dict[str, Any]] = []
+        self._deadline = None if body.deadline_seconds is None else after(execution.started_at, body.deadline_seconds)
+
+    # --- for who hosts it ---------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Cancel the body wherever it is, and close the run as canceled."""
+        self.stopping = True
+        self._changed()
+
+    def wake(self) -> None:
+        """Something that the run awaits may have ended: look."""
+        self.woken = True
+        self._changed()
+
+    def lose(self, reason: Exception) -> None:
+        """The execution is somebody else's: let go at once, and send nothing more."""
+        self.commits.lose(reason)
+
+    async def drive(self) -> End:
+        """Run the body until it ends, suspends, is stopped or lost. Raises nothing of the body's."""
+        if self.stopping:
+            return await self._close("canceled", None, None)
+        await self._load_drawn()
+        self.telling.running()
+        context = contextvars.copy_context()
+        task = asyncio.get_running_loop().create_task(self._body(), context=context)
+        task.add_done_callback(lambda _: self._changed())
+        try:
+            return await self._until_let_go(task)
+        finally:
+            await self._unwind(task)
+
+    async def _until_let_go(self, task: "asyncio.Task[str]") -> End:
+        while True:
+            if self.commits.lost is not None:
+                log.info("execution %s was lost: %s", self.execution.execution_id, self.commits.lost)
+                return "lost"
+            if task.done():
+                return await self._ended(task)
+            if self.stopping:
+                await self._unwind(task)
+                self.telling.stopped()
+                return await self._close("canceled", None, None)
+            if self.woken:
+                self.woken = False
+                await self._look()
+                continue
+            now = self.world.now()
+            if self._deadline is not None and now >= self._deadline:
+                self.fault = self.fault or RunDeadline(
+                    f"the run passed its deadline {render(self._deadline)}", self._blocked_label()
+                )
+                await self._unwind(task)
+                return await self._ended(task)
+            if self._release_due(now):
+                continue
+            if overdue := [wait for wait in self._waits if wait.until is not None and wait.until <= now]:
+                # Its deadline has passed: whoever ends it wakes the run. Until then it has no instant of its own.
+                await self._look()
+                for wait in overdue:
+                    wait.until = None
+                continue
+            earliest = self._earliest()
+            if self.running == 0 and (earliest is None or earliest > after(now, SHORT_WAIT_SECONDS)):
+                if await self._suspend(task, earliest):
+                    return "waiting" if self._only_timed() else "suspended"
+                continue
+            await self._until_changed(self._next_look(now, earliest))
+
+    # --- the body and its end -----------------------------------------------------------------------------------------
+
+    async def _body(self) -> str:
+        from moorage.bodies.run import Run
+
+        BRANCH.set(Branch())
+        body = self.body
+        arguments = []
+        if body.takes_input:
+            arguments.append(body.input.load(await self._input()))
+        guard.WATCHED.set(self.package)
+        result = await body.function(Run(self), *arguments)
+        guard.WATCHED.set(None)
+        if self.fault is not None:
+            raise self.fault
+        self.replay.check_complete()
+        return body.result.dump(result)
+
+    async def _input(self) -> str:
+        given = self.execution.input
+        if given.text is None:
+            raise MoorageError("the execution was handed over without its input")
+        return given.text
+
+    async def _ended(self, task: "asyncio.Task[str]") -> End:
+        """The body is over, in one way or the other: close the run."""
+        if self.commits.lost is not None:
+            return "lost"
+        error: BaseException | None = self.fault
+        if error is None and task.done():
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None and task.done():
+            return await self._close("success", task.result(), None)
+        if isinstance(error, asyncio.CancelledError):
+            return await self._close("canceled" if self.stopping else "failed", None, self._canceled_itself())
+        return await self._close("failed", None, self._failure(error))
+
+    def _canceled_itself(self) -> Failure | None:
+        return None if self.stopping else failure(FailureTag.CANCELED, "the body canceled itself", "CancelledError")
+
+    def _failure(self, error: BaseException | None) -> Failure:
+        if isinstance(error, RunDeadline):
+            return failure(FailureTag.TIMED_OUT, str(error), "RunDeadline", error.step)
+        if isinstance(error, StepFailed):
+            return failure(error.tag, error.message, error.code, error.label)
+        if isinstance(error, StepMisuse):
+            return failure(FailureTag.PERMANENT, str(error), error.code, error.step)
+        if isinstance(error, ValidationError):
+            return failure(FailureTag.INVALID, f"a value does not fit its type: {_fields(error)}", "ValidationError")
+        if error is None:
+            return failure(FailureTag.PERMANENT, "the body did not end when it was canceled")
+        return classify(error, self.world.now()).failure
+
+    async def _close(self, status: Literal["success", "failed", "canceled"], text: str | None, error: Failure | None) -> End:
+        result = None if text is None else value_of(text)
+        try:
+            await self.commits.finish(*self.take_prelude(), Close(status, result, error))
+        except asyncio.CancelledError:
+            if self.commits.lost is None:
+                raise
+            return "lost"
+        except MoorageError as refusal:
+            if status == "success" and refusal.tag in (FailureTag.TOO_LARGE, FailureTag.INVALID):
+                return await self._close("failed", None, failure(refusal.tag, refusal.detail, refusal.code))
+            log.warning("run %s could not be closed as %s: %s", self.execution.run_id, status, refusal)
+            self.commits.close()
+            return "lost"
+        self.commits.close()
+        self.telling.report(status, error)
+        return status
+
+    async def _suspend(self, task: "asyncio.Task[str]", earliest: Instant | None) -> bool:
+        """Let go of the execution while everything waits. False: something has ended meanwhile, or the run is lost."""
+        timed = self._only_timed()
+        until = earliest if self._deadline is None else min(earliest or self._deadline, self._deadline)
+        awaiting = [wait.told() for wait in self._waits if wait.kind != "flight"][:100]
+        operation = Suspend("waiting" if timed else "suspended", until, awaiting)
+        try:
+            await self.commits.finish(*self.take_prelude(), operation)
+        except ExecutionWoken:
+            self.woken = True
+            return False
+        except asyncio.CancelledError:
+            if self.commits.lost is None:
+                raise
+            return False
+        except MoorageError as refusal:
+            self.commits.lose(refusal)
+            return False
+        self.commits.close()
+        self.telling.report(operation.status, None)
+        return True
+
+    async def _unwind(self, task: "asyncio.Task[str]") -> None:
+        """Cancel the body, and wait for it within bounds. One that swallows the cancellation is left standing."""
+        self.commits.halt()
+        for _ in range(_UNWINDINGS):
+            if task.done():
+                break
+            if self.commits.sending and self.commits.open:
+                # What is on its way was decided: the body is canceled once it has arrived.
+                self.commits.cancel_after = True
+            else:
+                task.cancel()
+            await _within(task, GRACE_SECONDS, self.world.sleep)
+        if not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+            if not task.done():
+                log.warning("the body %r of run %s does not let itself be canceled", self.body.name, self.execution.run_id)
+        elif not task.cancelled():
+            task.exception()
+
+    # --- for what the body asks ---------------------------------------------------------------------------------------
+
+    def enter(self, what: str) -> "tuple[Branch, Token[str | None]]":
+        """Begin something that the body asked for. Raises what made the run fail already, and StepOverlap."""
+        if self.fault is not None:
+            raise self.fault
+        branch = BRANCH.get()
+        if branch.busy is not None:
+            raise self.misused(
+                StepOverlap(
+                    f"{what!r} was asked for while {branch.busy!r} is under way in the same branch: run branches with "
+                    f"run.gather(...), and ask for nothing inside a step's effect",
+                    what,
+                )
+            )
+        branch.busy = what
+        return branch, guard.WATCHED.set(None)
+
+    def leave(self, branch: Branch, token: "Token[str | None]") -> None:
+        """End it."""
+        branch.busy = None
+        guard.WATCHED.reset(token)
+
+    def misused(self, error: Exception) -> Exception:
+        """The error that fails the run, whatever the body makes of it: the first one stands."""
+        if self.fault is None:
+            self.fault = error
+        return self.fault
+
+    def ask(self, branch: Branch, key: EntryKey) -> tuple[str, Entry | None]:
+        """As `Replay.ask`; a divergence fails the run."""
+        try:
+            return self.replay.ask(branch, key)
+        except ReplayDivergence as error:
+            raise self.misused(error) from None
+
+    def join(self, branch: Branch) -> str:
+        """As `Replay.join`; a divergence fails the run."""
+        try:
+            return self.replay.join(branch)
+        except ReplayDivergence as error:
+            raise self.misused(error) from None
+
+    def open_under(self, path: str) -> list[EntryKey]:
+        """What a branch that lost has begun and not ended, unless another branch has taken it on."""
+        keys = dict.fromkeys(entry.key for entry in self.replay.open_under(path))
+        keys.update(dict.fromkeys(key for key, position in self.commits.claims.items() if position.startswith(path)))
+        return [key for key in keys if key not in self.flights and not self._has_ended(key)]
+
+    def _has_ended(self, key: EntryKey) -> bool:
+        entry = self.replay.entries.get(key)
+        return entry is not None and entry.state in ENDED
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Tell the run's metadata with the next operation. Raises RunMetadataTooLarge, with nothing changed."""
+        size = canonical.size(canonical.dumps(dict(metadata)))
+        if size > METADATA_BYTES:
+            raise RunMetadataTooLarge(f"the run's metadata would have {size} bytes; at most {METADATA_BYTES} are kept")
+        self.metadata = dict(metadata)
+        self.prelude = [SetMetadata(self.metadata)]
+
+    def note_partial(self, failed: list[dict[str, Any]]) -> None:
+        """Say on the run's record which branches failed, as far as there is room (clause runs.fan-out-join)."""
+        self._partial += failed
+        with suppress(RunMetadataTooLarge):
+            self.set_metadata({**self.metadata, "failed_branches": self._partial[:50]})
+
+    def declared(self, label: str, input_sha256: str) -> None:
+        """As `Replay.declared`; a misuse fails the run."""
+        try:
+            self.replay.declared(label, input_sha256)
+        except StepMisuse as error:
+            raise self.misused(error) from None
+
+    def require(self, capability: str) -> None:
+        """Raises CapabilityUnwired unless the profile has it (clause runs.unwired)."""
+        if capability not in self.execution.capabilities:
+            raise CapabilityUnwired(f"this host has no {capability!r}")
+
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """What `fetch` sends with. Raises CapabilityUnwired when the host was given none."""
+        if self.world.transport is None:
+            raise CapabilityUnwired("this host has no 'fetch': it was given no transport")
+        return self.world.transport
+
+    def remember(self, key: EntryKey, kind: Kind, position: str, text: str) -> None:
+        """Keep in memory what was just recorded."""
+        now = self.world.now()
+        self.replay.entries[key] = Entry(
+            key, kind, position, "done", 1, self.execution.lease.epoch, now, now, value=value_of(text)
+        )
+
+    def take_prelude(self) -> list[Operation]:
+        """What is to be told with the next operation: the latest metadata."""
+        told, self.prelude = self.prelude, []
+        return told
+
+    async def commit(self, *operations: Operation) -> list[Outcome]:
+        """Commit operations, with what waits to be told."""
+        if self.prelude:
+            told = self.take_prelude()
+            return (await self.commits.now(*told, *operations))[len(told) :]
+        return await self.commits.now(*operations)
+
+    async def text(self, entry: Entry) -> str:
+        """The recorded text of a done entry, loaded with others that were left out if it was."""
+        value = entry.value
+        if value is None:
+            return "null"
+        if value.text is not None:
+            return value.text
+        found = [entry]
+        room = JOURNAL_REPLAY_BYTES - value.size
+        for other in self.replay.entries.values():
+            if other is not entry and other.value is not None and other.value.text is None and other.value.size <= room:
+                found.append(other)
+                room -= other.value.size
+        values = await self.world.substrate.values(self.execution.fence, [one.key for one in found])
+        for one, loaded in zip(found, values, strict=True):
+            self.replay.entries[one.key] = replace(one, value=loaded)
+        return values[0].text or "null"
+
+    def shaped(self, label: str, shape: Shape, value: Any) -> Any:
+        """A part of a recorded value as its declared type. Raises StepFailed when it does not fit."""
+        if shape.adapter is None:
+            return value
+        try:
+            return shape.adapter.validate_python(value)
+        except ValidationError as error:
+            raise StepFailed(
+                label, FailureTag.INVALID, f"does not fit its type: {_fields(error)}", "ValidationError"
+            ) from None
+
+    async def awaited(self, handle: Any) -> Any:
+        """What is recorded of an awakeable's end."""
+        from moorage.bodies.asking import awaited
+
+        return await awaited(self, handle)
+
+    async def block(self, wait: Wait) -> None:
+        """Wait, as a branch that does nothing meanwhile."""
+        self._waits.append(wait)
+        self.running -= 1
+        self._changed()
+        try:
+            await wait.future
+        finally:
+            if wait in self._waits:
+                # Canceled: the branch goes on, to unwind.
+                self._waits.remove(wait)
+                self.running += 1
+
+    def release(self, wait: Wait) -> None:
+        """The wait is over: its branch runs from now on, whenever it gets its turn."""
+        if wait in self._waits:
+            self._waits.remove(wait)
+            self.running += 1
+            if not wait.future.done():
+                wait.future.set_result(None)
+
+    def wait(self, kind: Any, key: EntryKey, until: Instant | None = None, ref: str | None = None) -> Wait:
+        """A wait, not yet begun."""
+        return Wait(kind, key, asyncio.get_running_loop().create_future(), until, ref)
+
+    @property
+    def deadline(self) -> Instant | None:
+        """The instant by which the run must have ended."""
+        return self._deadline
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    def idle(self) -> None:
+        """The driver should look: a branch ended, or none is running."""
+        self._changed()
+
+    async def _until_changed(self, until: Instant | None) -> None:
+        self._change = asyncio.get_running_loop().create_future()
+        if until is None:
+            await self._change
+        else:
+            seconds = max(0.0, (until - self.world.now()) / 1000)
+            await _within(self._change, seconds, self.world.sleep)
+        self._change = None
+
+    def _earliest(self) -> Instant | None:
+        return min((wait.until for wait in self._waits if wait.until is not None), default=None)
+
+    def _next_look(self, now: Instant, earliest: Instant | None) -> Instant | None:
+        looks = [one for one in (earliest, self._deadline) if one is not None]
+        if any(not wait.timed and wait.kind != "flight" for wait in self._waits):
+            looks.append(after(now, LOOK_AGAIN_SECONDS))
+        return min(looks, default=None)
+
+    def _only_timed(self) -> bool:
+        return all(wait.timed or wait.kind == "flight" for wait in self._waits)
+
+    def _blocked_label(self) -> str | None:
+        return next((wait.key.label for wait in self._waits), None)
+
+    def _release_due(self, now: Instant) -> bool:
+        due = [wait for wait in self._waits if wait.timed and wait.until is not None and wait.until <= now]
+        for wait in due:
+            self.release(wait)
+        return bool(due)
+
+    async def _look(self) -> None:
+        """Ask which waits are over, and go on with those."""
+        try:
+            ended = await self.world.substrate.refresh(self.execution.fence)
+        except MoorageError as error:
+            if error.tag == FailureTag.FENCED:
+                self.commits.lose(error)
+            else:
+                log.warning("what run %s awaits could not be looked at: %s", self.execution.run_id, error)
+            return
+        for entry in ended:
+            self.replay.entries[entry.key] = entry
+            for wait in [one for one in self._waits if one.key == entry.key]:
+                self.release(wait)
+
+    async def _load_drawn(self) -> None:
+        """Instants and chance are given without waiting: load those that were left out."""
+        for entry in list(self.replay.entries.values()):
+            if entry.kind in ("now", "random", "uuid") and entry.value is not None and entry.value.text is None:
+                await self.text(entry)
+
+
+def _fields(error: ValidationError) -> str:
+    """Where and why a value does not fit, without the value."""
+    told = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'/'.join(map(str, one['loc'])) or '(root)'}: {one['msg']}" for one in told[:5])
+
+
+async def _within(future: "asyncio.Future[Any]", seconds: float, sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Wait for a future, `seconds` at most by the injected sleep. What it raises is left in it."""
+    if future.done():
+        return
+    sleeper = asyncio.ensure_future(sleep(seconds))
+    try:
+        await asyncio.wait({future, sleeper}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeper.cancel()

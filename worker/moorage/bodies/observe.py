@@ -1,0 +1,196 @@
+"""Telling observers what was stored, in their words. Nothing here waits or can fail a run (clause runs.stream)."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from moorage.journal.model import EntryKey, Kind
+from moorage.kernel.instants import Instant
+from moorage.runs.protocol import (
+    Await,
+    Claim,
+    Claimed,
+    Close,
+    CommitCursor,
+    Execution,
+    Fail,
+    Failure,
+    GiveUp,
+    Mint,
+    Observer,
+    Operation,
+    Outcome,
+    Publish,
+    Record,
+    Recorded,
+    RunChange,
+    SetMetadata,
+    StartChild,
+    Status,
+    StepChange,
+    Suspend,
+)
+
+log = logging.getLogger("moorage.bodies")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a host did of a run until it let go of it: for traces. `steps` are the steps that it touched, as they are now."""
+
+    execution: Execution
+    status: Status
+    began_at: Instant
+    ended_at: Instant
+    steps: Sequence[StepChange]
+    error: Failure | None = None
+
+
+class Spans(Protocol):
+    """Told once when a host lets go of a run that it drove. Must not wait."""
+
+    def closed(self, report: Report) -> None:
+        """Take note of it; what it raises is logged and dropped."""
+
+
+class Telling:
+    """Turns stored operations into changes, and keeps the last of each step for the report."""
+
+    def __init__(
+        self, execution: Execution, now: Callable[[], Instant], observer: Observer | None, spans: Spans | None
+    ) -> None:
+        self._execution = execution
+        self._now = now
+        self._observer = observer
+        self._spans = spans
+        self._began = now()
+        self._steps: dict[EntryKey, StepChange] = {}
+        self.wanted = observer is not None or spans is not None
+
+    def applied(self, operation: Operation, outcome: Outcome) -> None:
+        """An operation was stored."""
+        if not self.wanted:
+            return
+        if isinstance(operation, SetMetadata):
+            self._tell(self._run("running", metadata=operation.metadata))
+        elif isinstance(operation, Suspend):
+            self._tell(self._run(operation.status, next_attempt_at=operation.next_attempt_at, awaiting=operation.awaiting))
+        elif isinstance(operation, Close):
+            self._closed(operation)
+        else:
+            self._step(operation, outcome)
+
+    def running(self) -> None:
+        """The host has begun."""
+        if self.wanted:
+            self._tell(self._run("running"))
+
+    def report(self, status: Status, error: Failure | None) -> None:
+        """The host has let go."""
+        if self._spans is None:
+            return
+        try:
+            self._spans.closed(Report(self._execution, status, self._began, self._now(), list(self._steps.values()), error))
+        except Exception:
+            # Traces are for people: they never decide how a run ends.
+            log.warning("spans of run %s were not taken", self._execution.run_id, exc_info=True)
+
+    def stopped(self) -> None:
+        """The run was stopped: what was under way failed with Canceled (clause runs.cancel-keeps-effects)."""
+        if self.wanted:
+            now, error = self._now(), {"tag": "Canceled", "message": "the run was stopped"}
+            for change in [one for one in self._steps.values() if one.status == "running"]:
+                self._keep(change, replace(change, status="failed", ended_at=now, error=error))
+
+    def _step(self, operation: Any, outcome: Outcome) -> None:
+        key: EntryKey = operation.key
+        now = self._now()
+        before = self._steps.get(key)
+        change = before or StepChange(
+            self._execution.run_id,
+            key.label,
+            key.input_sha256,
+            _kind(operation),
+            getattr(operation, "position", ""),
+            "running",
+            1,
+            now,
+        )
+        if isinstance(outcome, Recorded) and outcome.entry.state == "done":
+            entry = outcome.entry
+            size = entry.value.size if entry.value is not None else None
+            after = replace(
+                change,
+                status="success",
+                attempt=max(entry.attempt, 1),
+                ended_at=now,
+                output_bytes=size,
+                next_attempt_at=None,
+            )
+        elif isinstance(operation, Fail):
+            again = operation.next_attempt_at
+            after = replace(
+                change,
+                status="failed" if again is None else "waiting",
+                attempt=operation.attempt,
+                ended_at=now if again is None else None,
+                next_attempt_at=again,
+                error=operation.failure.wire(),
+            )
+        elif isinstance(operation, GiveUp):
+            after = replace(change, status="canceled", ended_at=now)
+        elif isinstance(operation, Mint):
+            after = replace(change, status="success", ended_at=now)
+        elif isinstance(outcome, Claimed) and isinstance(operation, (Await, StartChild, Claim)):
+            until = getattr(operation, "until", None)
+            waits = until is not None or not isinstance(operation, Claim)
+            after = replace(
+                change,
+                status="waiting" if waits else "running",
+                attempt=outcome.attempt,
+                next_attempt_at=until,
+                ref=outcome.ref,
+            )
+        else:
+            return
+        self._keep(before, after)
+
+    def _keep(self, before: StepChange | None, after: StepChange) -> None:
+        if after != before:
+            self._steps[EntryKey(after.label, after.input_sha256)] = after
+            self._tell(after)
+
+    def _closed(self, close: Close) -> None:
+        error = None if close.error is None else close.error.wire()
+        size = None if close.result is None else close.result.size
+        self._tell(self._run(close.status, ended_at=self._now(), error=error, result_bytes=size))
+
+    def _run(self, status: Status, **members: Any) -> RunChange:
+        return RunChange(self._execution.run_id, status, self._execution.lease.attempt, **members)
+
+    def _tell(self, change: StepChange | RunChange) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer.tell(change)
+        except Exception:
+            # An observer's fault is its own: the run goes on.
+            log.warning("an observer failed", exc_info=True)
+
+
+_KINDS: Mapping[type[Any], Kind] = {
+    Mint: "awakeable",
+    Await: "wait",
+    StartChild: "child",
+    Publish: "publish",
+    CommitCursor: "cursor",
+    Record: "step",
+    Fail: "step",
+    GiveUp: "step",
+}
+
+
+def _kind(operation: Any) -> Kind:
+    kind: Kind = getattr(operation, "kind", None) or _KINDS[type(operation)]
+    return kind
