@@ -8,6 +8,7 @@ import ast
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,7 +75,9 @@ def bundle_with(folder: Path) -> Bundle:
 def _import(folder: Path) -> dict[str, Any]:
     """What an import of the folder as the package `bodies` gives, in a process that may fail in any way."""
     with tempfile.TemporaryDirectory() as work:
-        (Path(work) / BODIES).symlink_to(folder.absolute())
+        package = Path(work) / BODIES
+        shutil.copytree(folder, package, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        (package / "__init__.py").touch()
         env = os.environ | {"PYTHONPATH": f"{work}{os.pathsep}{paths.ROOT / 'worker'}", "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-c", _INSIDE]
         try:

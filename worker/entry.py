@@ -3,5 +3,6 @@
 from moorage.edge.bell import Bell
 from moorage.edge.clock import Clock
 from moorage.edge.entrypoint import Default
+from moorage.edge.runner import Runner
 
-__all__ = ["Bell", "Clock", "Default"]
+__all__ = ["Bell", "Clock", "Default", "Runner"]

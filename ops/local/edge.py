@@ -131,13 +131,17 @@ class LocalEdge:
             "compatibilityDate": worker.compatibility_date,
             # The platform's own interpreter cannot be fetched here, and ours takes its place.
             "compatibilityFlags": [one for one in worker.compatibility_flags if not one.startswith("python_workers")],
-            "vars": {**worker.vars, **self.config.vars, "MOORAGE_ROOT_TOKEN": self.root_token},
+            "vars": {**self._address(), **worker.vars, **self.config.vars, "MOORAGE_ROOT_TOKEN": self.root_token},
             "d1": [{"binding": one.binding, "id": one.id} for one in worker.d1],
             "r2": [{"binding": binding, "name": name} for binding, name in worker.r2.items()],
             "durableObjects": [{"binding": key, "className": name} for key, name in worker.durable_objects.items()],
             "entryModule": worker.entry,
             "crons": list(worker.crons),
         }
+
+    def _address(self) -> dict[str, str]:
+        """The edge's own address, where it is known before the start."""
+        return {"MOORAGE_URL": f"http://127.0.0.1:{self.config.port}"} if self.config.port else {}
 
     def _launch(self, plan: dict[str, Any]) -> None:
         file = self._state.write_private("plan.json", json.dumps(plan))

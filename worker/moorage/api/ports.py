@@ -38,7 +38,8 @@ class Settings:
     `allow_local` lets destinations be on this network, for development. Artifacts are shredded when nobody has attached them
     in `attach_seconds`, unless their upload says otherwise; None keeps them. `runners` is among how many Runners the
     executions are shared whose scope nobody named. Tokens of runs are derived from `derivation_keys`: the first mints, all
-    are tried on replay. `otlp` says where spans of runs are sent, if anywhere.
+    are tried on replay. `otlp` says where spans of runs are sent, if anywhere. `url` is the deployment's own address, without
+    a slash at its end; runs name their awakeables' URLs by it, and by their path alone where it is empty.
     """
 
     allowed_origins: frozenset[str] = frozenset()
@@ -50,6 +51,7 @@ class Settings:
     runners: int = 32
     derivation_keys: tuple[str, ...] = field(default=(), repr=False)
     otlp: Otlp | None = None
+    url: str = ""
 
 
 class TestClock(Protocol):

@@ -11,7 +11,8 @@ Calls interleave at every await, so what is looked at and changed is never apart
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from moorage.runs.protocol import Execution
@@ -22,77 +23,65 @@ MOMENT_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 600.0
 """How long one alarm's handler stays; the platform ends one after fifteen minutes."""
 
-TAKES_AT_ONCE: Final = 16
-"""Executions that are being taken at the same time."""
-
 _log = logging.getLogger("moorage.runner")
 
 
 class Holder(Protocol):
-    """What holds executions in memory: `moorage.bodies.host.Host`."""
+    """What holds executions in memory: `moorage.bodies.host.Host`, and see there."""
 
-    def run(self, execution: Execution) -> Coroutine[Any, Any, None]:
-        """Execute until it has ended or was let go."""
+    @property
+    def busy(self) -> bool: ...
 
-    def holds(self, execution_id: str) -> bool:
-        """Whether it is held at this moment."""
+    @property
+    def held(self) -> Collection[str]: ...
 
-    def wake(self, execution_id: str) -> None:
-        """Look again at one that is held: something ended, or a stop was asked for."""
+    def start(self, execution: Execution) -> "asyncio.Task[Any]": ...
+
+    def wake(self, execution_id: str) -> "asyncio.Task[Any] | None": ...
+
+    async def settled(self) -> None: ...
 
 
 class Driver:
-    """The executions of one Durable Object.
-
-    `take` takes an execution that is due, or answers None; `set_alarm` lets the alarm ring now. `sleep` is asyncio's.
-    """
+    """The work of one Durable Object. `set_alarm` lets its alarm ring now, `sleep` is asyncio's."""
 
     def __init__(
         self,
         holder: Holder,
-        take: Callable[[str], Awaitable[Execution | None]],
         set_alarm: Callable[[], Awaitable[Any]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._holder = holder
-        self._take = take
         self._set_alarm = set_alarm
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
-        self._held: dict[str, bool] = {}
-        self._slots = asyncio.Semaphore(TAKES_AT_ONCE)
         self._stretch = 0
         self._watching = False
         self._keeping = False
-        self._rest = asyncio.Event()
-        self._rest.set()
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is being taken or executed."""
-        return bool(self._held)
 
     def start(self, execution: Execution) -> None:
-        """Execute what was handed over. What is held already is not begun again."""
-        if execution.execution_id not in self._held:
-            self._begin(execution.execution_id, self._holder.run(execution))
+        """Execute what was handed over."""
+        self._begin()
+        self._holder.start(execution)
 
-    def poke(self, executions: Iterable[str]) -> None:
-        """Take these, and let those that are held look again."""
+    def poke(self, executions: Iterable[str]) -> list[str]:
+        """Take these, and let those that are in hand look again; answers which are."""
+        self._begin()
+        in_hand = []
         for id_ in executions:
-            if id_ not in self._held:
-                self._begin(id_, self._take_and_run(id_))
-                continue
-            # Whatever it is doing it may have read before this came, and let go after.
-            self._held[id_] = True
-            if self._holder.holds(id_):
-                self._holder.wake(id_)
+            if id_ in self._holder.held:
+                in_hand.append(id_)
+            known = self._holder.wake(id_)
+            if known is not None and id_ not in self._holder.held:
+                # Perhaps it is only now being let go of, and nobody would hear: then there is something to take after.
+                known.add_done_callback(partial(self._after, id_))
+        return in_hand
 
     async def settle(self, seconds: float) -> bool:
-        """Wait until nothing is held, for so long at most; answers whether that is so."""
+        """Wait until nothing is in hand, for so long at most; answers whether that is so."""
         try:
             async with asyncio.timeout(seconds):
-                await self._rest.wait()
+                await self._holder.settled()
         except TimeoutError:
             return False
         return True
@@ -105,52 +94,36 @@ class Driver:
         if not rested:
             await self._keep()
 
-    def _begin(self, id_: str, work: Coroutine[Any, Any, None]) -> None:
-        if not self._held:
-            self._rest.clear()
-            self._stretch += 1
-            if not self._watching:
-                self._watching = True
-                self.later(self._watch())
-        self._held[id_] = False
-        self.later(self._end(id_, work))
-
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside, held until it is over: nobody else would hold it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end(self, id_: str, work: Coroutine[Any, Any, None]) -> None:
-        """See the work of one execution to its end, whatever that is, and look once more if it was poked meanwhile."""
-        try:
-            await work
-            while self._held[id_]:
-                self._held[id_] = False
-                await self._take_and_run(id_)
-        except asyncio.CancelledError:
-            _log.warning("%s was given up", id_)
-        except Exception:
-            _log.exception("%s failed; the clock will find it", id_)
-        finally:
-            del self._held[id_]
-            if not self._held:
-                self._rest.set()
+    def _after(self, id_: str, _done: Any) -> None:
+        if id_ not in self._holder.held:
+            self._begin()
+            self._holder.wake(id_)
 
-    async def _take_and_run(self, id_: str) -> None:
-        async with self._slots:
-            execution = await self._take(id_)
-        if execution is not None:
-            await self._holder.run(execution)
+    def _begin(self) -> None:
+        if not self._holder.busy:
+            self._stretch += 1
+        if not self._watching:
+            self._watching = True
+            self.later(self._watch())
 
     async def _watch(self) -> None:
         """Set the alarm when there was work all through a moment. One watcher is enough, however often it comes and goes."""
-        while self._held:
-            stretch = self._stretch
-            await self._sleep(MOMENT_SECONDS)
-            if self._held and self._stretch == stretch and not self._keeping:
-                await self._keep()
-        self._watching = False
+        try:
+            while True:
+                stretch = self._stretch
+                await self._sleep(MOMENT_SECONDS)
+                if not self._holder.busy:
+                    return
+                if self._stretch == stretch and not self._keeping:
+                    await self._keep()
+        finally:
+            self._watching = False
 
     async def _keep(self) -> None:
         self._keeping = True

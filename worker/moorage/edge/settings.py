@@ -14,6 +14,7 @@ ALLOWED_ORIGINS: Final = "MOORAGE_ALLOWED_ORIGINS"
 TEST_CLOCK: Final = "MOORAGE_TEST_CLOCK"
 ALLOW_LOCAL: Final = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
 ATTACH_SECONDS: Final = "MOORAGE_ARTIFACT_ATTACH_SECONDS"
+URL: Final = "MOORAGE_URL"
 RUNNERS: Final = "MOORAGE_RUNNERS"
 OTLP_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OTLP_TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -34,7 +35,8 @@ class Variables:
 
 
 def read(env: Any) -> Variables:
-    """The variables: MOORAGE_ROOT_TOKEN (secret), MOORAGE_ALLOWED_ORIGINS (origins between commas or spaces),
+    """The variables: MOORAGE_ROOT_TOKEN (secret), MOORAGE_URL (the deployment's own address, for the URLs of awakeables),
+    MOORAGE_ALLOWED_ORIGINS (origins between commas or spaces),
     MOORAGE_ARTIFACT_ATTACH_SECONDS and MOORAGE_RUNNERS (what is no whole number in their bounds counts as unset),
     MOORAGE_DERIVATION_KEYS (secret; keys between commas, the root token is the last of them), OpenTelemetry's own
     OTEL_EXPORTER_OTLP_ENDPOINT, _TRACES_ENDPOINT and _HEADERS with OTEL_SERVICE_NAME, MOORAGE_TEST_CLOCK=1 and
@@ -53,6 +55,7 @@ def read(env: Any) -> Variables:
         runners=_whole(text(env, RUNNERS), _MOST_RUNNERS) or _RUNNERS,
         derivation_keys=keys,
         otlp=otlp,
+        url=(text(env, URL) or "").rstrip("/"),
     )
     return Variables(root_token, text(env, TEST_CLOCK) == "1", settings)
 

@@ -1,0 +1,223 @@
+"""The Runner: a Durable Object that executes bodies (clauses runs.bodies, runs.owner).
+
+Executions are shared among Runners by `runs.placement`; each knows its name from whoever calls it. It holds no truth: what
+it has in memory it holds under leases, and when it is gone the Clock finds them lapsed. `driving` says what keeps it awake.
+
+Its clock is the product's. It has no way to know of a test clock by itself, so every call brings the offset.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+from workers import DurableObject
+
+from moorage.api.ports import Otlp
+from moorage.api.ringing import RingingDatabase
+from moorage.bodies import guard
+from moorage.bodies.host import Host
+from moorage.bodies.observe import Report
+from moorage.edge import storage
+from moorage.edge.bell import BellStubs
+from moorage.edge.driving import Driver
+from moorage.edge.isolate import ClockStub, Isolate, the_isolate
+from moorage.edge.live import Live
+from moorage.edge.runners import OWNER, RunnerStubs
+from moorage.edge.transport import FetchTransport
+from moorage.history.seals import due_after
+from moorage.kernel.errors import MoorageError, StorageCapabilityMissing
+from moorage.kernel.instants import Instant
+from moorage.runs import tracing
+from moorage.runs.live import record
+from moorage.runs.live.hub import Hub
+from moorage.runs.protocol import TERMINAL, Execution
+from moorage.runs.substrate import LocalSubstrate
+from moorage.runs.take import take
+from moorage.runs.wire import execution_of
+from moorage.store.ports import Database
+from moorage.store.transaction import Transaction
+
+_log = logging.getLogger("moorage.runner")
+
+TAKES_AT_ONCE: Final = 16
+"""Executions that one Runner takes at the same time: the database takes one after the other anyway."""
+
+_LONGEST_SLEEP: Final = 3600.0
+"""The platform's timers take 2^31 milliseconds at most, and one that is given more rings at once."""
+
+
+class Runner(DurableObject):
+    """The Runner. Methods take and give JSON text, and never raise: a caller would see a traceback."""
+
+    def __init__(self, ctx: Any, env: Any) -> None:
+        super().__init__(ctx, env)
+        # What start-up took away and gave back has taken the guards with it.
+        guard.install()
+        self._storage = getattr(ctx, "_ctx", ctx).storage
+        self._crew: _Crew | None = None
+        self._live = Live(lambda: storage.database(self.env))
+
+    async def fetch(self, request: Any) -> Any:
+        """Serve somebody who watches a run."""
+        return await self._live.fetch(request)
+
+    async def changed(self, run_id: str) -> bool:
+        """The record of a run has changed; answers whether somebody watches it."""
+        return self._live.hub.changed(run_id)
+
+    async def start(self, told: str) -> str:
+        """Execute what was admitted and is handed over, `execution`; answers before it has ended."""
+        return self._do(told, lambda crew, message: crew.driver.start(execution_of(message["execution"])))
+
+    async def poke(self, told: str) -> str:
+        """Take these `executions` if there is something to do, and let those that are held look again."""
+        return self._do(told, lambda crew, message: crew.poke(message["executions"]))
+
+    async def settle(self, told: str) -> str:
+        """Answer once nothing is executed, or after `seconds`."""
+        message = json.loads(told)
+        rested = await self._the_crew(message).driver.settle(min(float(message["seconds"]), 60.0))
+        return json.dumps({"rested": rested})
+
+    async def alarm(self, info: Any = None) -> None:
+        """Stay while something is executed. After a crash there is nothing: the Clock knows what was held."""
+        if self._crew is not None:
+            await self._crew.driver.alarm()
+
+    def _do(self, told: str, work: "Callable[[_Crew, Mapping[str, Any]], None]") -> str:
+        try:
+            message = json.loads(told)
+            work(self._the_crew(message), message)
+        except Exception as error:
+            _log.exception("a runner was told what it cannot do")
+            return json.dumps({"error": type(error).__name__})
+        return "{}"
+
+    def _the_crew(self, message: Mapping[str, Any]) -> "_Crew":
+        isolate = the_isolate(self.env)
+        if isolate.has_test_clock:
+            isolate.offset = message["offset"]
+        if self._crew is None:
+            self._crew = _Crew(self.env, isolate, message["runner"], self._live.hub, self._set_alarm)
+        return self._crew
+
+    async def _set_alarm(self) -> None:
+        await self._storage.setAlarm(int(time.time() * 1000))
+
+
+class _Crew:
+    """All that works in one Runner."""
+
+    def __init__(self, env: Any, isolate: Isolate, name: str, hub: Hub, set_alarm: Callable[[], Any]) -> None:
+        self._env = env
+        self._isolate = isolate
+        self._owner = f"{OWNER}{name}"
+        self._clock = ClockStub(env, isolate)
+        ports = isolate.ports
+        if ports.blobs is None:
+            raise StorageCapabilityMissing("runs need the bucket")
+        self._blobs = ports.blobs
+        self._bells = BellStubs(env, isolate.quiet, self._later)
+        self._runners = RunnerStubs(env, lambda: isolate.offset or 0, self._bells.ring, self._later)
+        self._substrate = LocalSubstrate(
+            self._database,
+            ports.blobs,
+            isolate.now,
+            ports.kinds,
+            ports.settings.derivation_keys,
+            ports.settings.url,
+            ports.bodies.get,
+            self._wake,
+        )
+        self._taking = asyncio.Semaphore(TAKES_AT_ONCE)
+        self._host = Host(
+            isolate.registry,
+            self._substrate,
+            take=self._take,
+            now=isolate.now,
+            sleep=_sleep,
+            observer=hub,
+            transport=FetchTransport(allow_local=ports.settings.allow_local),
+            spans=None if ports.settings.otlp is None else self._spans(ports.settings.otlp),
+        )
+        self.driver = Driver(self._host, set_alarm)
+
+    def _spans(self, otlp: Otlp) -> "_Spans":
+        async def load(run_id: str) -> tracing.Ended | None:
+            return await record.load_traced(self._database(), run_id)
+
+        return _Spans(tracing.Exporter(otlp.url, otlp.headers, otlp.service, load, _post, self._later))
+
+    def poke(self, executions: Sequence[str]) -> None:
+        """Take these, and let those that are in hand look for what ended and for a stop."""
+        if in_hand := self.driver.poke(executions):
+            self.driver.later(self._look_for_stops(in_hand))
+
+    async def _look_for_stops(self, executions: Sequence[str]) -> None:
+        """At once, where the keeper would come to it: a stop is one reason for a poke."""
+        held = self._host.held
+        try:
+            stops = await self._substrate.stops([held[id_].fence for id_ in executions if id_ in held])
+        except MoorageError as error:
+            _log.warning("stops could not be looked for: %s", error.code)
+            return
+        for id_ in stops:
+            self._host.stop(id_)
+
+    async def _take(self, execution_id: str, /) -> Execution | None:
+        builds = self._isolate.registry.builds()
+        async with self._taking:
+            return await take(self._database(), self._blobs, self._isolate.now(), execution_id, self._owner, builds)
+
+    def _database(self) -> Database:
+        return _Committing(storage.database(self._env), self._bells.ring, self._runners.poke, self._committed)
+
+    def _committed(self) -> None:
+        """What was stored may be told in history, which will be sealed, or have woken somebody, of which the Clock makes
+        sure: both soon, and all of a span at one instant."""
+        self._wake(due_after(self._isolate.now()))
+
+    def _wake(self, due: Instant) -> None:
+        if not self._isolate.rings_before(due):
+            self._later(self._clock.wake(due))
+
+    def _later(self, work: Any) -> None:
+        self.driver.later(work)
+
+
+class _Spans:
+    """Tells the exporter of runs that ended here."""
+
+    def __init__(self, exporter: tracing.Exporter) -> None:
+        self._exporter = exporter
+
+    def closed(self, report: Report) -> None:
+        if report.status in TERMINAL:
+            self._exporter.ended(report.execution.run_id)
+
+
+async def _post(url: str, headers: Mapping[str, str], body: bytes) -> int:
+    """To the collector, which the operator named, wherever it is."""
+    async with httpx.AsyncClient(transport=FetchTransport(allow_local=True), trust_env=False) as client:
+        return (await client.post(url, headers=dict(headers), content=body)).status_code
+
+
+class _Committing(RingingDatabase):
+    """A RingingDatabase that says when something was committed."""
+
+    def __init__(self, behind: Database, ring: Any, poke: Any, committed: Callable[[], None]) -> None:
+        super().__init__(behind, ring, poke)
+        self._committed = committed
+
+    async def commit(self, transaction: Transaction) -> None:
+        await super().commit(transaction)
+        self._committed()
+
+
+async def _sleep(seconds: float) -> None:
+    """Sleep, an hour at most: whoever sleeps looks at the clock again."""
+    await asyncio.sleep(min(seconds, _LONGEST_SLEEP))
