@@ -84,7 +84,7 @@ class Run:
         )  # fmt: skip
         return cls(
             **{name: row[name] for name in same},
-            trace=Trace(row["trace_id"], row["span_id"], row["parent_span"]),
+            trace=Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"]),
             stop=stop,
             result_bytes=row["result_size"],
             result=_result(row),

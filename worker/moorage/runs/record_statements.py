@@ -6,7 +6,8 @@ from moorage.records.admission_statements import OF_KINDS
 _COLUMNS = """
 r.run_id, r.execution_id, r.body, r.scope, r.host, r.runner, r.plan_reference, r.config_revision, r.status, r.attempt,
     r.started_at, r.ended_at, r.next_attempt_at, r.created_by, r.parent_run, r.restarted_from, r.trace_id, r.span_id,
-    r.stop_requested_at, r.stop_scope, r.stop_reason, r.result_size, r.result_blob, r.error, r.awaiting, r.bounds, r.metadata
+    r.parent_span, r.trace_state, r.stop_requested_at, r.stop_scope, r.stop_reason, r.result_size, r.result_blob, r.error,
+    r.awaiting, r.bounds, r.metadata
 """.strip()
 
 # One run with its result.
