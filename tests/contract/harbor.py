@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.awakeables import resolve
 from moorage.awakeables.payloads import Payload
-from moorage.catalog.access import Caller
+from moorage.catalog.access import Caller, Grant
 from moorage.catalog.kinds import Kinds
 from moorage.journal.model import NO_INPUT, Entry, EntryKey, Fence, Value, input_hash
 from moorage.kernel import canonical
@@ -20,7 +20,7 @@ from tests.contract.faults import FaultyDatabase, Plan
 
 START = Instant(1_800_000_000_000)
 ROOT = Caller("root")
-KEYS = (b"a derivation key of the test's own", b"an older one")
+KEYS = ("a derivation key of the test's own", "an older one")
 BODIES = {
     name: BodyInfo(name, "worker", Build(name, canonical.digest(f"code of {name}")), ("a", "b"))
     for name in ("order", "part", "other")
@@ -63,6 +63,19 @@ def text(outcome: Outcome) -> str | None:
     """The text of a recorded value."""
     told = entry(outcome).value
     return None if told is None else told.text
+
+
+async def credential(store: Store, subject: str, *grants: Grant) -> Caller:
+    """A live credential with these grants."""
+    told = [{"actions": sorted(one.actions), "kinds": list(one.kinds), "match": one.match} for one in grants]
+    await store.sql(
+        "INSERT INTO credentials (id, token_sha256, subject, grants, created_at, created_by) VALUES (?, ?, ?, ?, 1, 'root')",
+        f"crd_{subject}",
+        f"crd_{subject}",
+        subject,
+        canonical.dumps(told),
+    )
+    return Caller(subject, grants, f"crd_{subject}")
 
 
 class Harbor:

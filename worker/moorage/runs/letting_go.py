@@ -5,7 +5,7 @@ from typing import Final
 from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
 from moorage.history.append import append_selected
-from moorage.journal.model import Fence, Value
+from moorage.journal.model import Fence
 from moorage.journal.wake import REPAIR_MS, wake
 from moorage.kernel import canonical
 from moorage.kernel.errors import ExecutionWoken
@@ -39,14 +39,13 @@ def suspend(tx: Transaction, fence: Fence, operation: Suspend) -> Answer:
     return tx.run(statements.SUSPEND, **where, until=operation.next_attempt_at, repair=REPAIR_MS)
 
 
-def close(
-    tx: Transaction, fence: Fence, operation: Close, result: Value | None = None, requested_plan: str | None = None
-) -> None:
+def close(tx: Transaction, fence: Fence, operation: Close, requested_plan: str | None = None) -> None:
     """End the run in a transaction in which it is open, and retire its execution unless something is left to replay.
 
-    `result` is the operation's, placed. Whoever waits for the run is woken. What is retired takes its journal and its
+    The operation's result is placed already. Whoever waits for the run is woken. What is retired takes its journal and its
     references to objects with it, in this transaction; the run's own result stays.
     """
+    result = operation.result
     execution = fence.execution_id
     tx.run(
         statements.CLOSE_RUN,
