@@ -28,6 +28,7 @@ from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
+from tests.contract.executions import an_execution
 
 NOW = Instant(1_800_000_000_000)
 KIND = "parcels"
@@ -72,6 +73,13 @@ class World:
         """The token of a pending awakeable."""
         made = await mint.mint(self.store.db(), self.caller, NOW, awakeables.Draft(60))
         return made.token
+
+    async def minted_in_a_run(self) -> str:
+        """The token of a pending awakeable that an execution waits for."""
+        await an_execution(self.store, "exe_1")
+        token = await self.minted()
+        await self.store.sql("UPDATE awakeables SET execution_id = 'exe_1'")
+        return token
 
     def key(self, content: Any) -> Key:
         """An idempotency key, the same for the same content."""
@@ -256,5 +264,6 @@ OPERATIONS = [
     ),
     Operation("awakeables.mint by key", nothing, mint_one),
     Operation("awakeables.resolve", World.minted, resolve_one),
+    Operation("awakeables.resolve of a run", World.minted_in_a_run, resolve_one),
     Operation("awakeables.reject", World.minted, reject_one),
 ]

@@ -114,6 +114,25 @@ async def test_a_bad_signature_is_401_and_reads_nothing(
     assert not [sql for sql in read if "awakeables" in sql]
 
 
+@pytest.mark.clause("awake.senders", "runs.wake")
+async def test_a_signed_webhook_resolves_what_a_run_waits_for_and_pokes_it(hooked: httpx.AsyncClient, house: House) -> None:
+    made = (await hooked.post("/awakeables", json={"ttl_seconds": 60, "subject": "github"})).json()
+    house.connection.execute(
+        "INSERT INTO executions (execution_id, scope, body, host, runner, build, plan_reference, pins, run_id, attempt,"
+        " epoch, subject, opened_at, input_sha256, input_size, input)"
+        " VALUES ('exe_1', 's', 'order', 'worker', 'r:00', '', '', '{}', 'run_1', 1, 1, 'root', 0, '', 4, 'null')"
+    )
+    house.connection.execute("UPDATE awakeables SET execution_id = 'exe_1'")
+    raw = b'{"approved":true}'
+    headers = {**signed(raw), "content-type": "application/json", "authorization": ""}
+    for _ in range(2):
+        answer = await hooked.post(f"/awake/{made['token']}?sender=gh", content=raw, headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {"approved": True})
+    assert [one.execution_id for one in house.runners.poked] == ["exe_1"]
+    shown = (await hooked.get(f"/awakeables/{made['id']}")).json()
+    assert (shown["ended_by"], shown["execution_id"], shown["payload"]) == ("github", "exe_1", {"approved": True})
+
+
 @pytest.mark.clause("awake.content-types", "awake.senders")
 async def test_a_good_signature_over_bad_json_is_400(hooked: httpx.AsyncClient) -> None:
     token = await mint(hooked)
