@@ -22,7 +22,7 @@ from moorage.runs.protocol import BodyInfo, Build, Close, Execution, Failure, Gr
 from moorage.runs.record import Run, Steps
 from moorage.runs.tracing_context import trace_of
 from moorage.store.ports import Cost, Database
-from moorage.store.transaction import Row, Transaction
+from moorage.store.transaction import Reading, Row, Transaction
 from moorage.timers import clock
 from tests.contract.adapters import Store
 
@@ -38,7 +38,7 @@ HOST = "host-1"
 
 
 class RunsDesk:
-    """One store, seen by `caller` at the instant `now`. `poked` are the executions that commits have poked."""
+    """One store, seen by `caller` at the instant `now`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -256,3 +256,22 @@ class RunsDesk:
 
     async def types(self, subject: str) -> list[str]:
         return [entry.type for entry in await self.told(subject)]
+
+
+class Watched:
+    """A database that notes which executions its commits poke."""
+
+    def __init__(self, store: Store) -> None:
+        self._db = store.db()
+        self.cost = self._db.cost
+        self.poked: list[str] = []
+
+    async def read(self, reading: Reading) -> None:
+        await self._db.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        await self._db.commit(transaction)
+        self.poked += [row["execution_id"] for answer in transaction.poked for row in answer.rows]
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._db.initialize(statements)
