@@ -1,0 +1,161 @@
+"""Values small and large: in their rows up to one mebibyte, in the bucket past it."""
+
+import json
+
+import pytest
+
+from moorage.journal.model import Value
+from moorage.kernel import canonical
+from moorage.kernel.errors import BlobCorrupt, BlobMissing, EntryUnknown, LeaseFenced, PayloadTooLarge, UploadTimedOut
+from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
+from moorage.runs.protocol import Record
+from tests.contract.adapters import Store
+from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
+
+
+@pytest.fixture
+def harbor(store: Store) -> Harbor:
+    return Harbor(store)
+
+
+def of_size(size: int, letter: str = "x") -> str:
+    """A text whose canonical JSON has so many bytes."""
+    return letter * (size - 2)
+
+
+@pytest.mark.clause("blobs.inline-cutoff")
+@pytest.mark.parametrize("past", [0, 1])
+@pytest.mark.parametrize("step", ["record", "put"])
+async def test_the_cutoff_is_one_mebibyte_for_every_kind_of_step(harbor: Harbor, past: int, step: str) -> None:
+    fence = (await harbor.opened()).fence
+    told = of_size(int(JOURNAL_INLINE_BYTES) + past)
+    if step == "record":
+        await harbor.apply(fence, claim("a"))
+    [outcome] = await harbor.apply(fence, record("a", told) if step == "record" else put("a", told))
+    assert text(outcome) == value(told).text
+    assert harbor.cost.trips == 1 + past
+    [row] = await harbor.rows("journal")
+    assert row["size"] == JOURNAL_INLINE_BYTES + past
+    assert (row["value"] is None, row["blob"]) == (
+        (True, canonical.digest(value(told).text or "")) if past else (False, None)
+    )
+    assert [one async for one in harbor.store.blobs.list()] == ([row["blob"]] if past else [])
+    [loaded] = await harbor.substrate.values(fence, [key("a")])
+    assert loaded.text == value(told).text
+
+
+@pytest.mark.clause("blobs.inline-cutoff")
+async def test_what_doubles_when_it_is_quoted_still_fits_its_row(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    told = '"' * (int(JOURNAL_INLINE_BYTES) // 2 - 1)
+    assert value(told).size == JOURNAL_INLINE_BYTES
+    assert text((await harbor.apply(fence, put("a", told)))[0]) == value(told).text
+    [row] = await harbor.rows("journal")
+    assert row["value"] == value(told).text
+
+
+async def test_five_mebibytes_are_recorded_taken_and_loaded(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    told = {"big": of_size(5 * 1024 * 1024 // 2, "é")}
+    await harbor.apply(execution.fence, claim("a"))
+    [outcome] = await harbor.apply(execution.fence, record("a", told))
+    assert text(outcome) == value(told).text
+    [again] = await harbor.apply(execution.fence, record("a", "other"))
+    assert (entry(again).value or Value.of("")).blob == canonical.digest(value(told).text or "")
+    harbor.now = execution.lease.expires_at
+    second = await harbor.held(execution.execution_id, "bob")
+    [one] = second.entries
+    assert one.value is not None
+    assert (one.value.text, one.value.size) == (None, value(told).size)
+    [loaded] = await harbor.substrate.values(second.fence, [one.key])
+    assert json.loads(loaded.text or "") == told
+
+
+async def test_a_value_has_a_bound(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    with pytest.raises(PayloadTooLarge):
+        await harbor.apply(fence, put("a", of_size(int(JOURNAL_VALUE_BYTES) + 1)))
+    assert await harbor.rows("blob_references") == []
+    assert await harbor.rows("journal") == []
+
+
+@pytest.mark.clause("blobs.verify", "blobs.inline-cutoff")
+async def test_a_missing_or_damaged_object_is_an_error_and_never_another_value(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    await harbor.apply(fence, put("a", of_size(1_200_000)))
+    [row] = await harbor.rows("journal")
+    await harbor.store.damage_blob(row["blob"], b'"other"')
+    with pytest.raises(BlobCorrupt) as corrupt:
+        await harbor.substrate.values(fence, [key("a")])
+    await harbor.store.blobs.delete(row["blob"])
+    with pytest.raises(BlobMissing) as missing:
+        await harbor.substrate.values(fence, [key("a")])
+    assert corrupt.value.members["reference"] == missing.value.members["reference"] == row["blob"]
+
+
+@pytest.mark.clause("blobs.verify")
+async def test_a_run_whose_input_is_gone_ends_with_that(harbor: Harbor) -> None:
+    execution = await harbor.open(given=of_size(1_200_000))
+    [row] = await harbor.rows("executions")
+    await harbor.store.blobs.delete(row["input_blob"])
+    assert await harbor.take(execution) is None
+    [run] = await harbor.rows("runs")
+    error = json.loads(run["error"])
+    assert (run["status"], error["code"], error["tag"]) == ("failed", "BlobMissing", "Corrupt")
+    assert row["input_blob"] in error["message"]
+
+
+async def test_a_large_input_is_there_when_the_execution_is_taken(harbor: Harbor) -> None:
+    execution = await harbor.opened(given=of_size(1_200_000))
+    assert execution.input.text == value(of_size(1_200_000)).text
+    assert await harbor.substrate.blob(execution.fence, execution.input.blob or "") == (execution.input.text or "").encode()
+
+
+async def test_equal_large_values_of_several_steps_are_one_object(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    told = of_size(1_200_000)
+    await harbor.apply(fence, put("a", told), put("b", told))
+    await harbor.apply(fence, put("c", told))
+    assert len({row["blob"] for row in await harbor.rows("journal")}) == 1
+    [held] = await harbor.rows("blob_references")
+    assert (held["holder"], held["uploading_until"]) == (fence.execution_id, None)
+
+
+@pytest.mark.clause("blobs.order", "leases.fence")
+async def test_a_fenced_write_gives_its_object_back(harbor: Harbor) -> None:
+    first = await harbor.opened()
+    harbor.now = first.lease.expires_at
+    await harbor.held(first.execution_id, "bob")
+    with pytest.raises(LeaseFenced):
+        await harbor.apply(first.fence, put("a", of_size(1_200_000)))
+    assert await harbor.rows("blob_references") == []
+    assert len(await harbor.rows("blob_deletions")) == 1
+
+
+@pytest.mark.clause("blobs.order")
+async def test_a_value_that_was_stored_ahead_is_recorded_by_its_digest(harbor: Harbor) -> None:
+    first, other = await harbor.opened(), await harbor.opened()
+    told = value(of_size(1_200_000))
+    stored = await harbor.substrate.store(first.fence, told.text or "")
+    assert (stored.text, stored.size, stored.blob) == (None, told.size, canonical.digest(told.text or ""))
+    await harbor.apply(first.fence, claim("a"))
+    for _ in range(2):
+        [outcome] = await harbor.apply(first.fence, Record(key("a"), stored))
+        assert (entry(outcome).value or Value.of("")).blob == stored.blob
+    [loaded] = await harbor.substrate.values(first.fence, [key("a")])
+    assert loaded.text == told.text
+    assert await harbor.substrate.blob(first.fence, stored.blob or "") == (told.text or "").encode()
+    await harbor.apply(other.fence, claim("a"))
+    with pytest.raises(UploadTimedOut):
+        await harbor.apply(other.fence, Record(key("a"), stored))
+    with pytest.raises(BlobMissing):
+        await harbor.substrate.blob(other.fence, stored.blob or "")
+
+
+async def test_asking_for_what_has_no_value_is_an_error(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    await harbor.apply(fence, claim("a"), put("b", 1))
+    for wrong in ("a", "nothing"):
+        with pytest.raises(EntryUnknown):
+            await harbor.substrate.values(fence, [key("b"), key(wrong)])
+    assert await harbor.substrate.values(fence, []) == []
