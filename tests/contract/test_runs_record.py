@@ -48,7 +48,8 @@ async def many(desk: RunsDesk, count: int, body: str = "order", by: str = "root"
     await desk.store.sql(
         "INSERT INTO runs (run_id, execution_id, body, scope, host, runner, status, attempt, started_at, ended_at, "
         "created_by, trace_id, span_id, metadata) "
-        "SELECT value ->> 0, 'exe_' || (value ->> 0), value ->> 1, value ->> 0, 'worker', 'r:00', value ->> 2, 1, value ->> 3, value ->> 3, value ->> 4, 't', 's', '{}' FROM json_each(?)",
+        "SELECT value ->> 0, 'exe_' || (value ->> 0), value ->> 1, value ->> 0, 'worker', 'r:00', "
+        "value ->> 2, 1, value ->> 3, value ->> 3, value ->> 4, 't', 's', '{}' FROM json_each(?)",
         json.dumps(rows),
     )
     desk.pass_time(count)

@@ -151,15 +151,16 @@ _KEPT = """
 SELECT one.value ->> 0, one.value ->> 1 FROM json_each(:kept) AS one
 """.strip()
 
-# The kept prefix as the journal of the new execution. The token of an awakeable is derived from the execution that minted
-# it, which the entry tells from now on.
+# The kept prefix as the journal of the new execution.
 COPY = f"""
 INSERT INTO journal (execution_id, label, input_sha256, position, kind, state, attempt, epoch, ref, next_attempt_at,
     started_at, ended_at, size, blob, failure, value)
 SELECT :fresh, label, input_sha256, position, kind, state, attempt, 0, ref, NULL, started_at, ended_at, size, blob, NULL,
-    CASE WHEN kind = 'awakeable' THEN json_set(value, '$.origin', coalesce(value ->> '$.origin', :execution)) ELSE value END
+    value
 FROM journal WHERE execution_id = :execution AND state = 'done' AND (label, input_sha256) IN ({_KEPT})
 """
+
+# The awakeables that kept entries name are the new execution's, with their tokens.
 COPY_AWAKEABLES = """
 UPDATE awakeables SET execution_id = :fresh WHERE execution_id = :execution
     AND id IN (SELECT ref FROM journal WHERE execution_id = :fresh AND kind = 'awakeable')
