@@ -10,7 +10,7 @@ from pydantic import Field
 from moorage.api.fields import Epoch, JsonObject, ProblemShown, Sent, Shown, ShownInstant
 from moorage.api.operations import BodyName, KeyedSent, OperationSent, ScopeName, Sha256
 from moorage.journal.model import Kind, State
-from moorage.kernel.limits import APPLY_OPERATIONS, CLAIM_BATCH, ID_CHARACTERS, WAIT_SECONDS
+from moorage.kernel.limits import APPLY_OPERATIONS, CLAIM_BATCH, ID_CHARACTERS, RETRY_ATTEMPTS, WAIT_SECONDS
 from moorage.runs.protocol import Build, Grain, Status
 
 _Id = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS))]
@@ -44,12 +44,18 @@ class BodyBuildSent(BuildSent):
 
 
 class StepRetrySent(Sent):
-    """When the steps of this run are tried again, those that name no schedule of their own."""
+    """When steps of this run are tried again that name no schedule of their own; it supersedes the body's.
 
-    max_attempts: int = Field(default=5, ge=1, le=100)
-    delay_seconds: float = Field(default=1.0, ge=0, le=86400)
-    factor: float = Field(default=2.0, ge=1, le=100)
-    max_delay_seconds: float = Field(default=300.0, ge=0, le=7 * 86400)
+    `attempts` counts the first one. The delays grow from `base_ms` by `factor` up to `clamp_ms`, and less than `jitter_ms`
+    is added to each.
+    """
+
+    attempts: int = Field(default=5, ge=1, le=int(RETRY_ATTEMPTS))
+    base_ms: int = Field(default=100, ge=0, le=7 * 86_400_000)
+    factor: float = Field(default=2, ge=1, le=1000)
+    backoff: Literal["exponential", "fixed"] = "exponential"
+    clamp_ms: int = Field(default=30_000, ge=0, le=7 * 86_400_000)
+    jitter_ms: int = Field(default=250, ge=0, le=30_000)
 
 
 class OpenSent(Sent):
@@ -63,11 +69,15 @@ class OpenSent(Sent):
     retry: StepRetrySent | None = None
     metadata: JsonObject = Field(default_factory=dict)
 
+    def config(self) -> JsonObject:
+        """What the execution is opened with, beside its scope's configuration."""
+        return {} if self.retry is None else {"retry": self.retry.model_dump()}
+
 
 class TakeSent(Sent):
     """What the host can execute. With `execution_id` that execution alone is taken, if it is due."""
 
-    bodies: list[BodyBuildSent] = Field(min_length=1, max_length=int(CLAIM_BATCH))
+    bodies: list[BodyBuildSent] = Field(min_length=1, max_length=20)
     holder: Holder
     execution_id: _Id | None = None
     limit: int = Field(default=1, ge=1, le=int(CLAIM_BATCH))
@@ -275,6 +285,21 @@ class KeptShown(Shown):
     """The outcomes, in the order given."""
 
     items: list[KeptItem]
+
+
+class LeaseKept(Shown):
+    """The lease as it is now."""
+
+    lease: OwnerShown
+
+
+class RewoundShown(Shown):
+    """What was given up: its execution, and the run that records that."""
+
+    execution_id: str
+    run_id: str
+    scope: str
+    plan_reference: str
 
 
 class StopItem(Shown):

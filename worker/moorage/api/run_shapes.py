@@ -1,12 +1,12 @@
 """Runs on the wire: as clients start them, and as they are shown."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from moorage.api.execution_shapes import StepRetrySent, StopShown
 from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
-from moorage.api.operations import BodyName, ScopeName
+from moorage.api.operations import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
 from moorage.runs.protocol import Grain, Status, StepStatus
@@ -23,7 +23,7 @@ class RunSent(Sent):
     metadata: JsonObject = Field(default_factory=dict)
 
     def config(self) -> JsonObject:
-        """What the execution is opened with, beside its body's own configuration."""
+        """What the execution is opened with, beside its scope's configuration."""
         return {} if self.retry is None else {"retry": self.retry.model_dump()}
 
 
@@ -89,7 +89,7 @@ class RunsShown(Shown):
     truncated: bool
 
 
-class OutputShown(Shown):
+class StepOutputShown(Shown):
     """What a step recorded: the reference under which `…/steps/output` tells it, and its bytes as canonical JSON."""
 
     ref: str
@@ -108,7 +108,7 @@ class StepShown(Shown):
     started_at: ShownInstant
     ended_at: ShownInstant | None = None
     next_attempt_at: ShownInstant | None = None
-    output: OutputShown | None = None
+    output: StepOutputShown | None = None
     error: RunFailureShown | None = None
     ref: str | None = None
 
@@ -124,7 +124,7 @@ class StepsShown(Shown):
 class StopSent(Sent):
     """What to stop: this run, or every run in flight under its scope and the scopes below it."""
 
-    scope: Annotated[Grain, Field(strict=False)] = "run"
+    scope: Grain = "run"
     reason: Reason | None = None
 
 
@@ -132,6 +132,13 @@ class StoppedShown(Shown):
     """The runs that were asked to stop."""
 
     run_ids: list[str]
+
+
+class RestartSent(Sent):
+    """Why the run is run again, and from which step on; without one everything that was recorded is kept."""
+
+    reason: Reason
+    from_step: Label | None = None
 
 
 class RewindSent(Sent):

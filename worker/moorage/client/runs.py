@@ -123,10 +123,12 @@ class Runs:
         stopped: list[str] = told["run_ids"]
         return stopped
 
-    async def restart(self, run_id: str, **more: Any) -> Started:
-        """Run again from what an ended run recorded; `more` goes into the request."""
+    async def restart(self, run_id: str, reason: str, *, from_step: str | None = None) -> Started:
+        """Run again from what a run recorded, all of it or what stands before a step; what comes after is done again, by the
+        build that is registered now."""
+        sent = {"reason": reason} if from_step is None else {"reason": reason, "from_step": from_step}
         path = f"/runs/{segment(run_id)}/restart"
-        return Started.model_validate(await self._wire.call("POST", path, more, key=fresh_key()))
+        return Started.model_validate(await self._wire.call("POST", path, sent, key=fresh_key()))
 
     async def rewind(self, execution_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
         """Release what is pending under a scope, with all that it recorded, so that another build can begin there."""

@@ -31,6 +31,11 @@ def owner_of(caller: Caller, holder: str) -> str:
     return f"{caller.subject}/{check_client_id(holder, 'the name of a host')}"
 
 
+def info_of(build: Build) -> BodyInfo:
+    """A body that a host has and offers to nobody."""
+    return BodyInfo(build.body, "remote", build)
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How an execution stands. `due`: there is something to do, for whoever may take it or for who holds it."""

@@ -7,21 +7,34 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from moorage.api.answers import Answer, Lines
-from moorage.api.bodies import check_input, find_body
+from moorage.api.bodies import any_body, check_input, find_body
+from moorage.api.execution_shapes import OpenSent
 from moorage.api.fields import Cursor, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
-from moorage.api.run_shapes import RunSent, RunShown, RunsShown, StartedShown, StepsShown
+from moorage.api.run_shapes import (
+    RestartSent,
+    RunSent,
+    RunShown,
+    RunsShown,
+    StartedShown,
+    StepsShown,
+    StoppedShown,
+    StopSent,
+)
 from moorage.journal.model import Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
     BlobCorrupt,
     BlobMissing,
     BodyUnknown,
+    CancelTargetNotInFlight,
+    CancelUnauthorized,
     CursorMismatch,
     EntryUnknown,
     ExecutionBusy,
     ExecutionPinMismatch,
+    ExecutionRewindUnsafe,
     ExecutionUnknown,
     HistoryBoundSpelling,
     IdempotencyConflict,
@@ -31,7 +44,7 @@ from moorage.kernel.errors import (
     RunUnknown,
 )
 from moorage.kernel.limits import BODY_NAME_CHARACTERS, EXPORT_ITEMS, ID_CHARACTERS, RUNS_ITEMS, SCOPE_CHARACTERS
-from moorage.runs import admission, listing, record
+from moorage.runs import admission, listing, record, restart, stop
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.export import export
 from moorage.runs.listing import Wanted
@@ -64,7 +77,9 @@ OPENING = (
 
 _NDJSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
 _ANY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"schema": {}}}}}
-_AGAIN: dict[int | str, dict[str, Any]] = {200: {"model": None, "description": "Done."}}
+_AGAIN: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/StartedShown"}}}}
+}
 
 
 @api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING))
@@ -77,20 +92,33 @@ async def start_run(request: ApiRequest, sent: RunSent) -> Response:
     """
     info = await find_body(request, sent.body)
     check_input(request, info, sent.input)
-    start = Start(
+    ports = request.ports
+    admitted = await admission.admit(
+        request.db,
+        ports.blobs,
+        request.caller,
+        request.now,
+        info,
+        await start_of(request, sent),
+        request.key(),
+        shards=ports.settings.runners,
+    )
+    return started(request, admitted)
+
+
+async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
+    """What is to be opened, as the caller, in its trace, under the configuration of its scope."""
+    configuration = await request.ports.configurations.of(request.db, request.now, sent.scope)
+    return Start(
         scope=sent.scope,
         input=Value.of(canonical.dumps(sent.input)),
         subject=request.caller.subject,
         credential=request.caller.credential,
         trace=trace_of(request.headers.get("traceparent"), request.headers.get("tracestate")),
         metadata=sent.metadata,
-        config=sent.config(),
+        config={**configuration.values, **sent.config()},
+        config_revision=configuration.revision,
     )
-    ports = request.ports
-    admitted = await admission.admit(
-        request.db, ports.blobs, request.caller, request.now, info, start, request.key(), shards=ports.settings.runners
-    )
-    return started(request, admitted)
 
 
 def started(request: ApiRequest, admitted: Admitted) -> Response:
@@ -141,32 +169,73 @@ async def export_runs(
     return Lines(_encoded(first, lines))
 
 
-@api.get("/runs/{run}", response_model=RunShown, responses=fails(RunUnknown, BlobMissing, BlobCorrupt))
-async def show_run(request: ApiRequest, run: RunId) -> Response:
+@api.get("/runs/{run_id}", response_model=RunShown, responses=fails(RunUnknown, BlobMissing, BlobCorrupt))
+async def show_run(request: ApiRequest, run_id: RunId) -> Response:
     """One run, with its result once it succeeded."""
-    shown = await record.show(request.db, request.ports.blobs, request.caller, run)
+    shown = await record.show(request.db, request.ports.blobs, request.caller, run_id)
     return Answer(shown.wire())
 
 
-@api.get("/runs/{run}/steps", response_model=StepsShown, responses=fails(RunUnknown))
-async def list_steps(request: ApiRequest, run: RunId) -> Response:
+@api.get("/runs/{run_id}/steps", response_model=StepsShown, responses=fails(RunUnknown))
+async def list_steps(request: ApiRequest, run_id: RunId) -> Response:
     """The steps of a run, what they recorded by reference alone."""
-    return Answer((await record.steps(request.db, request.caller, run)).wire())
+    return Answer((await record.steps(request.db, request.caller, run_id)).wire())
 
 
 @api.get(
-    "/runs/{run}/steps/output",
+    "/runs/{run_id}/steps/output",
     responses=_ANY | fails(RunUnknown, EntryUnknown, RunJournalRetired, BlobMissing, BlobCorrupt),
 )
 async def show_output(
     request: ApiRequest,
-    run: RunId,
+    run_id: RunId,
     ref: Annotated[str, Query(max_length=2 * int(ID_CHARACTERS), description="The reference of the step's output.")],
 ) -> Response:
     """What a step recorded, as long as the journal of its execution lives. It takes a grant to read, or to operate on, the
     body, or having started the run."""
-    value = await record.output(request.db, request.ports.blobs, request.caller, run, ref)
+    value = await record.output(request.db, request.ports.blobs, request.caller, run_id, ref)
     return Response(value.text, media_type="application/json")
+
+
+@api.post(
+    "/runs/{run_id}/stop",
+    response_model=StoppedShown,
+    responses=fails(RunUnknown, CancelUnauthorized, CancelTargetNotInFlight),
+)
+async def stop_run(request: ApiRequest, run_id: RunId, sent: StopSent) -> Response:
+    """Ask that a run stop, or every run in flight under its scope and below it; the answer names them.
+
+    A run stops between two steps, and only then it is canceled; what its effects have begun stays as it is. Asking again
+    overwrites what was asked before.
+    """
+    stopped = await stop.stop(request.db, request.caller, request.now, run_id, sent.scope, sent.reason)
+    return Answer({"run_ids": stopped})
+
+
+@api.post(
+    "/runs/{run_id}/restart",
+    status_code=202,
+    response_model=StartedShown,
+    responses=_AGAIN
+    | fails(RunUnknown, RunJournalRetired, EntryUnknown, ExecutionRewindUnsafe, BodyUnknown, IdempotencyConflict),
+)
+async def restart_run(request: ApiRequest, run_id: RunId, sent: RestartSent) -> Response:
+    """Run again, in a fresh execution under the build that is registered now, from what an earlier run recorded before
+    `from_step`. It takes grants to execute and to operate on the body."""
+    trace = trace_of(request.headers.get("traceparent"), request.headers.get("tracestate"))
+    admitted = await restart.restart(
+        request.db,
+        request.caller,
+        request.now,
+        run_id,
+        lambda name: any_body(request, name),
+        trace,
+        sent.reason,
+        sent.from_step,
+        request.key(),
+        shards=request.ports.settings.runners,
+    )
+    return started(request, admitted)
 
 
 def _wanted(body: str | None, scope: str | None, status: Status | None, since: str | None) -> Wanted:
