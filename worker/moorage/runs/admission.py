@@ -34,7 +34,7 @@ from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEA
 from moorage.runs import admission_statements as statements
 from moorage.runs import authority, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of
-from moorage.runs.protocol import BodyInfo, Execution, Pins, Status, Trace
+from moorage.runs.protocol import CAPABILITIES, BodyInfo, Execution, Pins, Status, Trace
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
@@ -145,6 +145,7 @@ def plan(
         trace=start.trace,
         metadata=start.metadata,
         config=start.config,
+        capabilities=CAPABILITIES,
         started_at=now,
     )
     due = lease.expires_at if lease else Instant(now + REPAIR_MS)
