@@ -12,7 +12,10 @@ from moorage.api.lives import Lives
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
+from moorage.runs.configuration import Configurations
+from moorage.runs.hosting import Fences
 from moorage.runs.protocol import BodyInfo, Execution
+from moorage.runs.tracing import NoSpans, Spans
 from moorage.store import schema
 from moorage.store.ports import Blobs, Database
 from moorage.timers.bell import Bells
@@ -72,6 +75,14 @@ class Poke:
     host: str
     runner: str
     body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that a commit ended, and the Runner that keeps its live view."""
+
+    run_id: str
+    runner: str
 
 
 class Runners(Protocol):
@@ -141,8 +152,17 @@ class Ports:
     runners: Runners
     lives: Lives
     bodies: Bodies = field(default_factory=NoBodies)
+    fences: Fences = field(default_factory=Fences)
+    configurations: Configurations = field(default_factory=Configurations)
     settings: Settings = Settings()
     secret: Callable[[str], str | None] = lambda name: None
     test_clock: TestClock | None = None
+    spans: Spans = field(default_factory=NoSpans)
     gate: SchemaGate = field(default_factory=SchemaGate)
     ticks: Callable[[], float] = lambda: time.perf_counter() * 1000
+
+    def ended(self, runs: Sequence[Ended]) -> None:
+        """Tell those who watch these runs, and the collector of spans. Returns at once and never fails."""
+        for run in runs:
+            self.lives.changed(run.run_id, run.runner)
+            self.spans.ended(run.run_id)
