@@ -310,12 +310,15 @@ async def test_head_options_and_a_trailing_slash_work_on_every_route(root: httpx
         if "GET" in methods:
             got = await root.get(spelled)
             assert (head.status_code, head.content) == (got.status_code, b"")
-            assert head.headers["content-length"] == got.headers["content-length"]
+            assert head.headers.get("content-length") == got.headers.get("content-length")
         elif url not in (
             "/records/query",
             "/records/batch",
             "/records/dry-run",
             "/dead-letters/requeue",
+            "/executions/claim",
+            "/executions/renew",
+            "/executions/stops",
         ):  # also ids, which GET shows
             assert (head.status_code, head.headers["allow"]) == (405, ", ".join(sorted(expected)))
 
