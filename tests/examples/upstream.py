@@ -9,6 +9,7 @@ The first segment of every path is a tag, by which runs are told apart: an examp
 import hashlib
 import itertools
 import json
+import sys
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -60,6 +61,16 @@ BROKEN: Final = Answer(503, {"error": "try later"}, effect=False)
 DROPPED: Final = Answer(drop=True)
 
 
+class Server(ThreadingHTTPServer):
+    """An HTTP server whose clients may be killed at any time: a connection that breaks is no fault of anybody's."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class Upstream:
     """The server, on a port of its own; a context manager.
 
@@ -90,8 +101,7 @@ class Upstream:
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -191,7 +201,9 @@ def _look_up(seen: Seen) -> Answer:
     """What is read: a page of the feed, or a region's book."""
     if seen.path == "/feed":
         first = int(seen.query.get("after", "0"))
-        items = [{"id": f"item-{n}", "amount": n * 10} for n in range(first + 1, min(first + PAGE, ITEMS) + 1)]
+        items = [
+            {"feed": seen.tag, "id": f"item-{n}", "amount": n * 10} for n in range(first + 1, min(first + PAGE, ITEMS) + 1)
+        ]
         last = first + len(items)
         return Answer(200, {"items": items, "next": str(last) if last < ITEMS else None})
     place = seen.path.removeprefix("/regions/").removesuffix("/sales")
