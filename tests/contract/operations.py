@@ -12,6 +12,7 @@ from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import DestinationDeclaration, KindDeclaration, ScopeDeclaration
 from moorage.idempotency.keys import Key, key_for
+from moorage.journal.model import EntryKey, Fence, Value
 from moorage.kernel.errors import (
     FailureTag,
     InterestUnknown,
@@ -26,6 +27,9 @@ from moorage.leases import lease
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
+from moorage.runs import admission, protocol, take
+from moorage.runs.protocol import BodyInfo, Build
+from moorage.runs.substrate import LocalSubstrate
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
 from tests.contract.executions import an_execution
@@ -233,6 +237,41 @@ async def settle_many(world: World, db: Database, ref: ClaimRef) -> Any:
     return await batches.settle_many(db, world.kinds, world.caller, NOW, [batches.Ending(ref, (RESULT,))])
 
 
+BODY = BodyInfo("order", "worker", Build("order", "digest of its code"), ("a",))
+STEP = EntryKey("a")
+FRESH_CLAIM = protocol.Claim(STEP, "step", "0")
+RECORDING = protocol.Record(STEP, Value.of("1"))
+NO_EFFECT = protocol.Put(EntryKey("b"), "now", "0", Value.of("1"))
+
+
+async def running(world: World) -> Fence:
+    """An execution under a lease, with one claimed entry, and the kind."""
+    await world.declare()
+    start = admission.Start(None, Value.of("null"), "root", None, protocol.Trace("1" * 32, "2" * 16))
+    db = world.store.db()
+    admitted = await admission.admit(db, world.store.blobs, world.caller, NOW, BODY, start, handoff=False)
+    builds = {BODY.name: BODY.build.digest}
+    taken = await take.take(db, world.store.blobs, NOW, admitted.execution_id, "host", builds)
+    assert taken is not None
+    await apply(FRESH_CLAIM)(world, db, taken.fence)
+    return taken.fence
+
+
+def apply(*operations: protocol.Operation) -> Act:
+    """Apply a host's operations."""
+
+    async def act(world: World, db: Database, fence: Fence) -> Any:
+        bodies = {BODY.name: BODY}.get
+        made = LocalSubstrate(lambda: db, world.store.blobs, lambda: NOW, world.kinds, ("key",), "https://x.test", bodies)
+        return await made.apply(fence, operations)
+
+    return act
+
+
+PUBLISHING = protocol.Publish(EntryKey("p"), "0", [{"kind": KIND, "body": {"weight": 1}}])
+MOVING = protocol.CommitCursor(EntryKey("k"), "0", "feed", Value.of("1"), 0)
+CHILD = protocol.StartChild(EntryKey("c"), "0", BODY.name, Value.of("1"))
+
 OPERATIONS = [
     Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
     Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
@@ -266,4 +305,12 @@ OPERATIONS = [
     Operation("awakeables.resolve", World.minted, resolve_one),
     Operation("awakeables.resolve of a run", World.minted_in_a_run, resolve_one),
     Operation("awakeables.reject", World.minted, reject_one),
+    Operation("journal.record and claim", running, apply(RECORDING, protocol.Claim(EntryKey("b"), "step", "1"))),
+    Operation("journal.move a cursor", running, apply(MOVING)),
+    Operation("journal.suspend", running, apply(NO_EFFECT, protocol.Suspend("suspended", None))),
+    Operation("runs.mint", running, apply(protocol.Mint(EntryKey("m"), "0", 60))),
+    Operation("runs.start a child", running, apply(CHILD)),
+    Operation("runs.publish", running, apply(PUBLISHING)),
+    Operation("runs.succeed", running, apply(RECORDING, protocol.Close("success", Value.of("2")))),
+    Operation("runs.cancel", running, apply(RECORDING, protocol.Close("canceled"))),
 ]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,18 @@ import pytest
 
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import SqliteDatabase
-from tests.contract import broken, test_blobs, test_faults, test_leases, test_store
+from tests.contract import (
+    broken,
+    test_blobs,
+    test_faults,
+    test_leases,
+    test_store,
+    test_substrate_ends,
+    test_substrate_steps,
+    test_substrate_waits,
+)
 from tests.contract.broken import BrokenStore
+from tests.contract.harbor import Harbor
 from tests.contract.operations import OPERATIONS
 
 Case = Callable[..., Coroutine[Any, Any, None]]
@@ -47,11 +57,30 @@ UNIQUENESS = partial(
     again="INSERT INTO leases (key, epoch) VALUES ('a', 1)",
 )
 
+UNFENCED = broken.WithoutPreconditions
+IN_PIECES = broken.WithoutAtomicity
+WOKEN = test_substrate_waits.test_no_suspension_passes_over_what_has_ended
+
+
+def at_sea(case: Case) -> Case:
+    """A case of the substrate, on a harbor of its own."""
+
+    @wraps(case)
+    async def on_store(store: BrokenStore) -> None:
+        await case(Harbor(store))
+
+    return on_store
+
+
 CONTROLS = [
     # No uniqueness: a duplicate is not refused, and an idempotency key protects nothing.
     Control(UNIQUENESS, "DID NOT RAISE", broken.WithoutUniqueness),
     Control(partial(LOST_ANSWER, operation=operation("records.publish by key")), "assert", broken.WithoutUniqueness),
     Control(partial(LOST_ANSWER, operation=operation("awakeables.mint by key")), "assert", broken.WithoutUniqueness),
+    Control(partial(LOST_ANSWER, operation=operation("runs.start a child")), "assert", broken.WithoutPreconditions),
+    Control(at_sea(test_substrate_steps.test_another_epoch_and_a_lapsed_lease_write_nothing), "DID NOT RAISE", UNFENCED),
+    Control(at_sea(test_substrate_ends.test_an_owner_that_was_followed_ends_nothing), "DID NOT RAISE", UNFENCED),
+    Control(at_sea(partial(WOKEN, when="with")), "assert", IN_PIECES),
     # No atomicity: what came before the failure stays.
     Control(
         partial(test_store.test_a_broken_precondition_leaves_nothing_wherever_it_stands, place="after"),

@@ -49,8 +49,8 @@ async def test_one_label_with_several_inputs_keeps_each_result_whatever_the_orde
         assert [text(one) for one in told] == [{1: '"A"', 2: '"B"'}[one] for one in order]
 
 
-SAME = [({"x": 1, "y": 2}, {"y": 2, "x": 1}), ({"x": 1}, {"x": 1.0})]
-OTHER = [("\u00e9", "e\u0301"), (None, {}), ({"x": None}, {}), (1, "1"), ([], {})]
+SAME: list[tuple[Any, Any]] = [({"x": 1, "y": 2}, {"y": 2, "x": 1}), ({"x": 1}, {"x": 1.0})]
+OTHER: list[tuple[Any, Any]] = [("\u00e9", "e\u0301"), (None, {}), ({"x": None}, {}), (1, "1"), ([], {})]
 
 
 @pytest.mark.clause("runs.entry-key")
