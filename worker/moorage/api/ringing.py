@@ -2,13 +2,14 @@
 which it made work (clause records.claim-wait).
 
 So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
-what was woken in the transaction is what is poked.
+what was woken in the transaction is what is poked, and whose end was told there is seen by those who watch it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from moorage.api.ports import Poke
+from moorage.api.ports import Ended, Poke
+from moorage.history.append import ENDS_OF_RUNS
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Told, Transaction
@@ -37,11 +38,16 @@ class RingingDatabase:
     """Passes everything on to `behind`; rings once for each kind that a commit changed, pokes once for each execution."""
 
     def __init__(
-        self, behind: Database, ring: Callable[[Mapping[str, Ring]], None], poke: Callable[[Sequence[Poke]], None]
+        self,
+        behind: Database,
+        ring: Callable[[Mapping[str, Ring]], None],
+        poke: Callable[[Sequence[Poke]], None],
+        ended: Callable[[Sequence[Ended]], None] = lambda runs: None,
     ) -> None:
         self._behind = behind
         self._ring = ring
         self._poke = poke
+        self._ended = ended
         self.cost = behind.cost
 
     async def read(self, reading: Reading) -> None:
@@ -68,6 +74,8 @@ class RingingDatabase:
             self._ring(dict(list(rings.items())[:RINGS]))
         if answered and (pokes := _pokes(transaction)):
             self._poke(pokes)
+        if answered and (ended := _ends(transaction)):
+            self._ended(ended)
 
 
 def _kinds(told: Told, answered: bool) -> Mapping[str, int]:
@@ -85,6 +93,12 @@ def _pokes(transaction: Transaction) -> list[Poke]:
     """The executions to poke, each once. Without an answer nobody knows them: the Clock finds what was committed."""
     rows = {row["execution_id"]: row for answer in transaction.poked for row in answer.rows}
     return [Poke(id_, row["host"], row["runner"], row["body"]) for id_, row in rows.items()]
+
+
+def _ends(transaction: Transaction) -> list[Ended]:
+    """The runs that the transaction ended, whatever ended them."""
+    told = (one.kinds for one in transaction.told if one.type in ENDS_OF_RUNS)
+    return [Ended(row["subject"], row["runner"]) for kinds in told if isinstance(kinds, Answer) for row in kinds.rows]
 
 
 def _ring(type_: str, number: int) -> Ring:

@@ -11,20 +11,23 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from workers import DurableObject
 
 from moorage.api.assembly import due_works
-from moorage.api.ports import Poke
+from moorage.api.ports import Ended, Poke
 from moorage.api.ringing import RingingDatabase
+from moorage.edge import settings
 from moorage.edge.arming import Alarm
 from moorage.edge.bell import BellStubs
 from moorage.edge.convert import absent
+from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
 from moorage.edge.settings import TEST_CLOCK, text
+from moorage.edge.spans import spans_of
 from moorage.edge.storage import blobs, database
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
@@ -56,6 +59,7 @@ class Clock(DurableObject):
         self._draining = asyncio.Lock()
         self._rings: dict[str, Ring] = {}
         self._pokes: dict[str, Poke] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def wake(self, due: int) -> int:
         """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
@@ -141,7 +145,7 @@ class Clock(DurableObject):
         return self._offset
 
     def _database(self) -> Database:
-        return RingingDatabase(database(self.env), self._note, self._note_pokes)
+        return RingingDatabase(database(self.env), self._note, self._note_pokes, self._tell_ends)
 
     def _note(self, rings: Mapping[str, Ring]) -> None:
         for kind, ring in rings.items():
@@ -149,6 +153,19 @@ class Clock(DurableObject):
 
     def _note_pokes(self, executions: Sequence[Poke]) -> None:
         self._pokes.update((poke.execution_id, poke) for poke in executions)
+
+    def _tell_ends(self, runs: Sequence[Ended]) -> None:
+        """Tell those who watch the runs that time has ended, and the collector of spans, beside the draining."""
+        lives = LiveStubs(self.env, lambda: self._offset or 0, {}, self._beside)
+        spans = spans_of(self.env, settings.read(self.env).settings.otlp, self._beside)
+        for run in runs:
+            lives.changed(run.run_id, run.runner)
+            spans.ended(run.run_id)
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _take_pokes(self) -> list[Poke]:
         """The executions that were woken by what was fired, each once."""

@@ -16,6 +16,7 @@ from moorage.edge.bridge import serve
 from moorage.edge.isolate import ClockStub, the_isolate
 from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
+from moorage.edge.spans import spans_of
 from moorage.kernel.instants import Instant
 
 _APP = build_app()
@@ -49,6 +50,8 @@ class Default(WorkerEntrypoint):
         runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)
         lives = LiveStubs(self.env, lambda: isolate.offset or 0, isolate.unheard, self.ctx.waitUntil)
         ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners, lives=lives)
+        if isolate.ports.settings.otlp is not None:
+            ports = replace(ports, spans=spans_of(self.env, isolate.ports.settings.otlp, self.ctx.waitUntil))
         if not isolate.has_test_clock:
             return ports
         await clock.know_offset()

@@ -34,8 +34,8 @@ UNHEARD_SECONDS: Final = 1.0
 record, and again a second later."""
 
 _ROOM_LOOK_SECONDS: Final = 0.05
-_GRACE_SECONDS: Final = 20.0
-"""How long past its end a stream may take to send its last, to a reader that does not read."""
+_STUCK_SECONDS: Final = 30.0
+"""A reader that takes nothing for so long, though there is something, has gone. The platform does not tell when one goes."""
 
 _UNHEARD: Final = 1000
 _WATCH: Final = "moorage-watch"
@@ -70,10 +70,10 @@ class Live:
         allowed, seconds = self._allowed(told["credential"], told["offset"]), told["seconds"]
         if source.headers.get("upgrade") == "websocket":
             pair = js.WebSocketPair.new().object_values()
-            self._keep(_Pushing(pair[1]).push(follow(subscription, _ticks, allowed, seconds), seconds))
+            self._keep(_Pushing(pair[1]).push(follow(subscription, _ticks, allowed, seconds)))
             return js.Response.new(None, status=101, webSocket=pair[0])
         pipe = js.TransformStream.new()
-        self._keep(_pour(events(subscription, _ticks, allowed, seconds), pipe.writable.getWriter(), seconds))
+        self._keep(_pour(events(subscription, _ticks, allowed, seconds), pipe.writable.getWriter()))
         return js.Response.new(pipe.readable)
 
     def _allowed(self, credential: str | None, offset: int) -> Callable[[], Awaitable[bool]]:
@@ -91,15 +91,16 @@ class Live:
         task.add_done_callback(self._tasks.discard)
 
 
-async def _pour(pieces: Any, writer: Any, seconds: float) -> None:
+async def _pour(pieces: Any, writer: Any) -> None:
     """Pass pieces on as the reader takes them. A slow reader is waited for, and then gets what is new."""
     try:
-        async with asyncio.timeout(seconds + _GRACE_SECONDS):
-            async for piece in pieces:
+        async for piece in pieces:
+            async with asyncio.timeout(_STUCK_SECONDS):
                 await writer.ready
                 await writer.write(to_js(piece))
+        async with asyncio.timeout(_STUCK_SECONDS):
             await writer.close()
-    except JsException:
+    except (JsException, TimeoutError):
         _log.debug("a reader left")
     except Exception as error:
         _log.warning("a live view broke off: %s", type(error).__name__)
@@ -132,12 +133,12 @@ class _Pushing:
             socket.addEventListener(name, listener)
         socket.accept()
 
-    async def push(self, items: Any, seconds: float) -> None:
+    async def push(self, items: Any) -> None:
         """Send until there is no more, or until the client is gone."""
         pushing = asyncio.ensure_future(self._push(items))
         gone = asyncio.ensure_future(self._gone.wait())
         try:
-            await asyncio.wait((pushing, gone), timeout=seconds + _GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((pushing, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
             pushing.cancel()
@@ -154,18 +155,22 @@ class _Pushing:
                 if isinstance(item, str):
                     self._closing = _CLOSING[item]
                     return
-                # The platform has no event for this.
-                while self._socket.bufferedAmount > ROOM_BYTES:  # noqa: ASYNC110
-                    await asyncio.sleep(_ROOM_LOOK_SECONDS)
+                async with asyncio.timeout(_STUCK_SECONDS):
+                    await self._room()
                 version = version if item is None else item.version
                 self._socket.send(heartbeat(version) if item is None else item.text)
-        except JsException:
+        except (JsException, TimeoutError):
             _log.debug("a reader left")
         except Exception as error:
             _log.warning("a live view broke off: %s", type(error).__name__)
             self._closing = (1011, "the view broke off")
         finally:
             await items.aclose()
+
+    async def _room(self) -> None:
+        """Wait until the reader has caught up. The platform has no event for this."""
+        while self._socket.bufferedAmount > ROOM_BYTES:  # noqa: ASYNC110
+            await asyncio.sleep(_ROOM_LOOK_SECONDS)
 
     def _leave(self, closing: tuple[int, str] | None) -> None:
         self._closing = self._closing or closing

@@ -13,28 +13,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import httpx
 from workers import DurableObject
 
-from moorage.api.ports import Otlp
+from moorage.api.ports import Ended
 from moorage.api.ringing import RingingDatabase
 from moorage.bodies import guard
 from moorage.bodies.host import Host
-from moorage.bodies.observe import Report
 from moorage.edge import storage
 from moorage.edge.bell import BellStubs
 from moorage.edge.driving import Driver
 from moorage.edge.isolate import ClockStub, Isolate, the_isolate
-from moorage.edge.live import Live
+from moorage.edge.live import Live, LiveStubs
 from moorage.edge.runners import OWNER, RunnerStubs
+from moorage.edge.spans import spans_of
 from moorage.edge.transport import FetchTransport
 from moorage.history.seals import due_after
 from moorage.kernel.errors import MoorageError, StorageCapabilityMissing
 from moorage.kernel.instants import Instant
-from moorage.runs import tracing
-from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
-from moorage.runs.protocol import TERMINAL, Execution
+from moorage.runs.protocol import Execution
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import take
 from moorage.runs.wire import execution_of
@@ -115,6 +112,7 @@ class _Crew:
     def __init__(self, env: Any, isolate: Isolate, name: str, hub: Hub, set_alarm: Callable[[], Any]) -> None:
         self._env = env
         self._isolate = isolate
+        self._name = name
         self._owner = f"{OWNER}{name}"
         self._clock = ClockStub(env, isolate)
         ports = isolate.ports
@@ -123,6 +121,8 @@ class _Crew:
         self._blobs = ports.blobs
         self._bells = BellStubs(env, isolate.quiet, self._later)
         self._runners = RunnerStubs(env, lambda: isolate.offset or 0, self._bells.ring, self._later)
+        self._lives = LiveStubs(env, lambda: isolate.offset or 0, isolate.unheard, self._later)
+        self._spans = spans_of(env, ports.settings.otlp, self._later)
         self._substrate = LocalSubstrate(
             self._database,
             ports.blobs,
@@ -142,15 +142,8 @@ class _Crew:
             sleep=_sleep,
             observer=hub,
             transport=FetchTransport(allow_local=ports.settings.allow_local),
-            spans=None if ports.settings.otlp is None else self._spans(ports.settings.otlp),
         )
         self.driver = Driver(self._host, set_alarm)
-
-    def _spans(self, otlp: Otlp) -> "_Spans":
-        async def load(run_id: str) -> tracing.Ended | None:
-            return await record.load_traced(self._database(), run_id)
-
-        return _Spans(tracing.Exporter(otlp.url, otlp.headers, otlp.service, load, _post, self._later))
 
     def poke(self, executions: Sequence[str]) -> None:
         """Take these, and let those that are in hand look for what ended and for a stop."""
@@ -174,7 +167,15 @@ class _Crew:
             return await take(self._database(), self._blobs, self._isolate.now(), execution_id, self._owner, builds)
 
     def _database(self) -> Database:
-        return _Committing(storage.database(self._env), self._bells.ring, self._runners.poke, self._committed)
+        database = storage.database(self._env)
+        return _Committing(database, self._bells.ring, self._runners.poke, self._ended, self._committed)
+
+    def _ended(self, runs: Sequence[Ended]) -> None:
+        """Runs have ended: the host's own, of which its hub is told, and others that these superseded or stopped."""
+        for run in runs:
+            if run.runner != self._name:
+                self._lives.changed(run.run_id, run.runner)
+            self._spans.ended(run.run_id)
 
     def _committed(self) -> None:
         """What was stored may be told in history, which will be sealed, or have woken somebody, of which the Clock makes
@@ -189,28 +190,11 @@ class _Crew:
         self.driver.later(work)
 
 
-class _Spans:
-    """Tells the exporter of runs that ended here."""
-
-    def __init__(self, exporter: tracing.Exporter) -> None:
-        self._exporter = exporter
-
-    def closed(self, report: Report) -> None:
-        if report.status in TERMINAL:
-            self._exporter.ended(report.execution.run_id)
-
-
-async def _post(url: str, headers: Mapping[str, str], body: bytes) -> int:
-    """To the collector, which the operator named, wherever it is."""
-    async with httpx.AsyncClient(transport=FetchTransport(allow_local=True), trust_env=False) as client:
-        return (await client.post(url, headers=dict(headers), content=body)).status_code
-
-
 class _Committing(RingingDatabase):
     """A RingingDatabase that says when something was committed."""
 
-    def __init__(self, behind: Database, ring: Any, poke: Any, committed: Callable[[], None]) -> None:
-        super().__init__(behind, ring, poke)
+    def __init__(self, behind: Database, ring: Any, poke: Any, ended: Any, committed: Callable[[], None]) -> None:
+        super().__init__(behind, ring, poke, ended)
         self._committed = committed
 
     async def commit(self, transaction: Transaction) -> None:

@@ -19,6 +19,10 @@ CLOCK: Final = "moorage:clock"
 _WITH_KINDS = "RETURNING kind"
 """Only the database knows of which kind the rows of a selection are."""
 
+ENDS_OF_RUNS: Final = frozenset({"run.closed", "run.reaped"})
+_WITH_RUNS = "RETURNING kind, subject, (SELECT r.runner FROM runs AS r WHERE r.run_id = subject) AS runner"
+"""Whose ends are told to those who watch them, and who keeps their views."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -73,7 +77,7 @@ def append_selected(
     rows for one than for many; a selection that gives more than one where one was meant breaks the transaction.
     """
     template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
-    sql = template.replace("{selection}", selection) + _WITH_KINDS
+    sql = template.replace("{selection}", selection) + (_WITH_RUNS if type_ in ENDS_OF_RUNS else _WITH_KINDS)
     appended = tx.run(sql, type=type_, actor=actor, **parameters)
     tx.told.append(Told(type_, appended))
     return appended

@@ -328,6 +328,17 @@ async def test_a_quiet_run_is_read_ever_more_seldom(house: House) -> None:
     await watcher.stop()
 
 
+async def test_a_run_that_is_hosted_elsewhere_is_read_once_a_second(house: House) -> None:
+    house.record[RUN] = view(host="remote")
+    watcher = await house.watch()
+    for number in range(20):
+        house.store(step(f"s{number}"))
+        await house.time.to((number + 1) * 500)
+    assert house.loads == [number * 1000 for number in range(11)]
+    assert len(watcher.view()["steps"]) == 20
+    await watcher.stop()
+
+
 async def test_hints_of_a_remote_run_are_read_at_most_once_an_interval_and_only_while_somebody_watches(house: House) -> None:
     assert not house.hub.changed(RUN)
     assert house.loads == []

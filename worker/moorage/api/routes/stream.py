@@ -76,6 +76,7 @@ class RunMessage(Shown):
     error: JsonObject | None
     metadata: JsonObject
     result_bytes: int | None
+    host: Literal["worker", "remote"]
     steps: list[StepViewShown]
 
 

@@ -29,7 +29,8 @@ INBOX: Final = 1024
 """Changes that are held unfolded. More than that are folded at once; while there is no view yet, they are dropped."""
 
 QUIET_SECONDS: Final = (1, 2, 4, 8, 10)
-"""How long nothing may be heard of a watched run until its record is read again, each time a bit longer."""
+"""How long nothing may be heard of a watched run until its record is read again, each time a bit longer. Of a run that is
+hosted elsewhere nothing is ever heard but its end, so its record is read each time after the first of these."""
 
 _log = logging.getLogger("moorage.live")
 
@@ -239,7 +240,9 @@ class Hub:
     def _reading_due(self, channel: _Channel) -> float:
         if channel.stale:
             return channel.read_at + STREAM_INTERVAL_MS
-        return max(channel.heard_at, channel.read_at) + QUIET_SECONDS[channel.quiet] * 1000
+        elsewhere = channel.folded is not None and channel.folded.host != "worker"
+        quiet = QUIET_SECONDS[0 if elsewhere else channel.quiet]
+        return max(channel.heard_at, channel.read_at) + quiet * 1000
 
     async def _read_on(self, channel: _Channel) -> None:
         """Read the record again. A failure shows nothing: the next reading will."""

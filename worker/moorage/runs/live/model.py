@@ -111,6 +111,7 @@ class Snapshot:
     error: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     result_bytes: int | None = None
+    host: str = "worker"
     steps: Mapping[StepKey, StepView] = field(default_factory=dict)
 
     @property
@@ -134,6 +135,7 @@ class Snapshot:
             "error": None if self.error is None else dict(self.error),
             "metadata": dict(self.metadata),
             "result_bytes": self.result_bytes,
+            "host": self.host,
         }
 
 

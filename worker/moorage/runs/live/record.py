@@ -18,7 +18,7 @@ from moorage.store.transaction import Reading, Row
 # One run without its input and its result, and what was kept of its steps if it has ended.
 _RUN: Final = """
 SELECT run_id, execution_id, body, scope, status, attempt, started_at, ended_at, next_attempt_at, awaiting, error, metadata,
-    result_size, steps, trace_id, span_id, parent_span, trace_state
+    result_size, host, steps, trace_id, span_id, parent_span, trace_state
 FROM runs WHERE run_id = :run_id
 """
 
@@ -73,6 +73,7 @@ def _view(row: Row, journal: Iterable[Row]) -> Snapshot:
         error=_json(row["error"]),
         metadata=json.loads(row["metadata"]),
         result_bytes=row["result_size"],
+        host=row["host"],
         steps={step.key: step for step in steps},
     )
 
