@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from moorage.kernel.limits import REQUEST_BYTES
+from moorage.store.schema import RECORD_FORMAT, SCHEMA
 from ops.local.edge import LocalEdge
 
 pytestmark = pytest.mark.edge
@@ -51,8 +52,8 @@ def test_health_needs_no_credential(edge: LocalEdge) -> None:
         "version": answer.json()["version"],
         "profile": "cloudflare-d1-r2",
         "runtime": "",
-        "schema": 2,
-        "record_format": 2,
+        "schema": SCHEMA,
+        "record_format": RECORD_FORMAT,
         "root_access": True,
         "problem": None,
     }

@@ -9,6 +9,7 @@ import pytest
 from moorage.api.app import build_app
 from moorage.api.reference import operations
 from moorage.kernel import errors, limits
+from moorage.store.schema import RECORD_FORMAT, SCHEMA
 from tests.unit.api.conftest import House, client_of
 
 DOCUMENT = build_app().document.openapi
@@ -193,7 +194,7 @@ async def test_errors_are_served(root: httpx.AsyncClient) -> None:
 @pytest.mark.clause("edge.capabilities")
 async def test_health_and_capabilities_tell_what_runs(root: httpx.AsyncClient) -> None:
     health = (await root.get("/health")).json()
-    assert (health["ok"], health["schema"], health["record_format"]) == (True, 2, 2)
+    assert (health["ok"], health["schema"], health["record_format"]) == (True, SCHEMA, RECORD_FORMAT)
     told = (await root.get("/capabilities")).json()
     assert {"records", "claims", "awakeables"} <= set(told["capabilities"])
     assert told["profile"] == health["profile"]

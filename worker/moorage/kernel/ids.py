@@ -12,7 +12,7 @@ from moorage.kernel.errors import IdInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import ID_CHARACTERS
 
-Prefix = Literal["rec", "run", "exe", "awk", "grd", "crd", "clm", "req", "upl", "ses"]
+Prefix = Literal["rec", "run", "exe", "awk", "grd", "crd", "clm", "req", "upl", "ses", "hld", "aud", "rcv"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._~:@-]+")

@@ -7,10 +7,10 @@ from moorage.kernel.errors import ExecutionSchemaIncompatible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 
-SCHEMA = 2
+SCHEMA = 3
 """The number of the newest file in `d1_schema/`."""
 
-RECORD_FORMAT = 2
+RECORD_FORMAT = 3
 """Raised whenever a stored field is added, so that an older executable refuses what it would drop."""
 
 TABLES = frozenset(
@@ -46,6 +46,11 @@ TABLES = frozenset(
         "journal",
         "cursors",
         "remote_bodies",
+        "holders",
+        "guards",
+        "guard_rows",
+        "guard_audit",
+        "recovery",
     }
 )
 
