@@ -44,7 +44,7 @@ Once = StartChild | Publish | CommitCursor
 ONCE: Final = (StartChild, Publish, CommitCursor)
 """Operations that do something beside their entry, which must not be done again."""
 
-ACTING: Final = (Mint, *ONCE)
+ACTING: Final[frozenset[type]] = frozenset({Mint, *ONCE})
 """Operations that are done as whoever started the run."""
 
 
@@ -116,7 +116,7 @@ class Planner:
         planned = Planned(tx)
         held = statements.HELD_AND_OPEN if isinstance(last, Close) else statements.HELD
         tx.require(held, Lost(), execution=fence.execution_id, epoch=fence.epoch)
-        if self.principal is not None and any(isinstance(one, ACTING) for one in self._operations):
+        if self.principal is not None and any(type(one) in ACTING for one in self._operations):
             await self._act(planned, self.principal, fresh)
         for number, operation in enumerate(self._operations):
             self._plain(planned, number, operation)
@@ -246,7 +246,8 @@ class Planner:
         """Take over how what is asked for has ended; nothing else, because only what is asked for is told."""
         waits = [one.key for one in self._operations if isinstance(one, Await)]
         runs = [one.key for one in self._operations if isinstance(one, StartChild)]
-        planned.settled = settle.these(planned.tx, self._fence, waits, runs)
+        if waits or runs:
+            planned.settled = settle.these(planned.tx, self._fence, waits, runs)
 
 
 def failure_of(operation: Fail) -> dict[str, Any]:
