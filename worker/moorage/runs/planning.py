@@ -13,7 +13,7 @@ from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Value
 from moorage.journal.write import Write, Written, write
 from moorage.kernel import canonical
-from moorage.kernel.errors import CursorMoved
+from moorage.kernel.errors import AwakeableUnknown, CursorMoved
 from moorage.kernel.instants import Instant
 from moorage.records import publish
 from moorage.runs import children, letting_go, publication, settle, statements
@@ -118,6 +118,10 @@ class Planner:
         tx.require(held, Lost(), execution=fence.execution_id, epoch=fence.epoch)
         if self.principal is not None and any(type(one) in ACTING for one in self._operations):
             await self._act(planned, self.principal, fresh)
+        awaited = [one.awakeable for one in self._operations if isinstance(one, Await)]
+        if awaited:
+            unknown = AwakeableUnknown("the execution has minted no such awakeable")
+            tx.require(statements.ALL_ARE_MINE, unknown, **self._execution, awakeables=canonical.compact(awaited))
         for number, operation in enumerate(self._operations):
             self._plain(planned, number, operation)
         if self._large:
