@@ -1,5 +1,7 @@
 """How a run's picture reaches a person: drawn once, drawn again as it changes, or as lines in a pipe."""
 
+import io
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +38,8 @@ def now() -> Instant:
 
 def console() -> Console:
     """Standard output; in a pipe a fixed width, unless COLUMNS says otherwise."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a label may hold any letter; the terminal may not
     found = Console(highlight=False, soft_wrap=False)
     if not found.is_terminal and "COLUMNS" not in found._environ:
         found.width = PIPE_COLUMNS
@@ -115,6 +119,7 @@ class Lines(AbstractContextManager["Lines"]):
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._glyphs = glyphs_of(console())
         self._told: dict[str, str] = {}
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -130,9 +135,9 @@ class Lines(AbstractContextManager["Lines"]):
             facts = f"{step['status']} {step['attempt']} {step.get('next_attempt_at')}"
             if self._told.get(name) != facts:
                 self._told[name] = facts
-                print(timeline.line(step, now=now()), flush=True)
+                print(timeline.line(step, now=now(), glyphs=self._glyphs), flush=True)
         status = str(state.run["status"])
         if self._told.get("") != status:
             self._told[""] = status
-            for line in timeline.header(state.run, now=now(), width=PIPE_COLUMNS):
+            for line in timeline.header(state.run, now=now(), width=PIPE_COLUMNS, glyphs=self._glyphs):
                 print(line.plain, flush=True)

@@ -220,19 +220,22 @@ def stop(
 @app.command()
 def restart(
     run: RunId,
+    reason: Annotated[str, typer.Option(help="Why; history keeps it.")],
     from_step: Annotated[
-        str | None, typer.Option("--from-step", help="Keep what was recorded before this label, and run from there anew.")
+        str | None, typer.Option("--from-step", help="Keep only what was recorded before this label.")
     ] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
 ) -> None:
-    """Run again from what an ended run recorded: from where it failed, or from a step.
+    """Run again from what an ended run recorded, all of it or what stands before a step, by the build registered now.
 
-    Example: moorage runs restart run_01kb1y0z3w5q9v8d7c6b5a4m3n --from-step charge
+    What comes after is done again, under keys of its own. It is refused while the run is under way or waits.
+
+    Example: moorage runs restart run_01kb1y0z3w5q9v8d7c6b5a4m3n --from-step charge --reason 'the card was replaced'
     """
-    more = {} if from_step is None else {"from_step": from_step}
-    _tell(remote.call(url, token, lambda moorage: moorage.runs.restart(run, **more)).wire(), as_json)
+    again = remote.call(url, token, lambda moorage: moorage.runs.restart(run, reason, from_step=from_step))
+    _tell(again.wire(), as_json)
 
 
 @app.command()

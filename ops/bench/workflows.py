@@ -7,12 +7,13 @@ the platform itself, where D1 and Durable Objects are a network away: what is co
 """
 
 import itertools
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Protocol
@@ -22,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ops.bench.baseline import Baseline
-from ops.bundle import build_bundle
+from ops.bundle import build_bundle, with_bodies
 from ops.failure import CommandFailed
 from ops.local.edge import EdgeConfig, LocalEdge
 from ops.setup import paths
@@ -31,7 +32,12 @@ STEPS: Final = 100
 CALLERS: Final = (1, 10)
 BODIES: Final = Path(__file__).parent / "bodies"
 _SCRIPT: Final = Path(__file__).parent / "workflows.mjs"
+_COUNTING: Final = Path(__file__).parent / "counting" / "counting.py"
+_COUNT: Final = "/bench/trips"
 _PATIENCE_SECONDS: Final = 120.0
+_QUIET_SECONDS: Final = 4.0
+"""More than a run of 100 steps takes."""
+
 _SETTLE_SECONDS: Final = 0.3
 """How long a run is left alone until it waits for its signal, on both sides."""
 
@@ -59,13 +65,15 @@ class Side(Protocol):
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of one side: medians in milliseconds, and one-step runs a second by callers."""
+    """What was measured of one side: medians in milliseconds, and one-step runs a second by callers. `trips` are D1 round
+    trips of a run of one step, its admission included, and of each further step."""
 
     name: str
     run_ms: float
     step_ms: float
     per_second: dict[int, float]
     signal_ms: float
+    trips: tuple[float, float] | None = None
 
 
 def measure(side: Side, repeat: int) -> Figures:
@@ -203,11 +211,46 @@ class Runs:
         return bool(found["status"] == "success")
 
 
+def trips(side: Runs) -> tuple[float, float]:
+    """D1 round trips of a one-step run from its admission to its end, and of each further step, as the isolate counts them.
+
+    Nobody asks how a run stands meanwhile. Whatever else the isolate does in that time is counted too: the keeper of
+    leases, and the Clock.
+    """
+    with side.client() as client:
+        counts = {steps: median(_trips_of(client, side, steps) for _ in range(5)) for steps in (1, STEPS)}
+    return counts[1], (counts[STEPS] - counts[1]) / (STEPS - 1)
+
+
+def _trips_of(client: httpx.Client, side: Runs, steps: int) -> int:
+    before = int(client.get(_COUNT).raise_for_status().text)
+    run = side.start(client, steps)
+    time.sleep(_QUIET_SECONDS)
+    after = int(client.get(_COUNT).raise_for_status().text)
+    if not side.ended(client, run):
+        raise CommandFailed(f"a run of {steps} steps did not end within {_QUIET_SECONDS:.0f} s")
+    return after - before
+
+
+def with_prelude(project: Path, module: Path) -> Path:
+    """Let a project that `with_bodies` made import a module before its entry module; returns the project."""
+    entry = project / "worker" / "entry.py"
+    shutil.copy2(module, entry.parent / module.name)
+    entry.write_text(f"import {module.stem}  # before what it changes\n{entry.read_text()}")
+    shutil.copy2(paths.ROOT / "package-lock.json", project / "package-lock.json")
+    return project
+
+
 @contextmanager
-def moorage(folder: Path) -> Iterator[Runs]:
-    """Moorage on the local edge with the bench's bodies."""
-    bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle-bench", bodies=BODIES)
-    with LocalEdge(EdgeConfig(folder / "state", bundle.path, paths.ROOT / "wrangler.toml")) as edge:
+def moorage(folder: Path, *, counting: bool = False) -> Iterator[Runs]:
+    """Moorage on the local edge with the bench's bodies; `counting` serves how many round trips to D1 there were."""
+    project, builds = paths.ROOT, paths.ROOT / "build"
+    if counting:
+        project = with_prelude(with_bodies(paths.ROOT, BODIES, builds / "bench-project"), _COUNTING)
+        bundle = build_bundle(project, builds / "bundle-counting")
+    else:
+        bundle = build_bundle(paths.ROOT, builds / "bundle-bench", bodies=BODIES)
+    with LocalEdge(EdgeConfig(folder / "state", bundle.path, project / "wrangler.toml")) as edge:
         yield Runs(edge.url, edge.root_token)
 
 
@@ -224,8 +267,11 @@ def compare(folder: Path, repeat: int, say: Callable[[str], None]) -> list[Figur
     with workflows(folder) as theirs:
         figures = [measure(theirs, repeat)]
     say("measuring Moorage")
-    with moorage(folder) as ours:
-        figures.append(measure(ours, repeat))
+    with moorage(folder / "timed") as ours:
+        measured = measure(ours, repeat)
+    say("counting round trips to D1")
+    with moorage(folder / "counted", counting=True) as ours:
+        figures.append(replace(measured, trips=trips(ours)))
     return figures
 
 
@@ -258,9 +304,15 @@ def show(figures: Sequence[Figures]) -> None:
         "Medians. Both run on workerd under Miniflare, one after the other, and are asked the same way: a request starts a "
         "run, and its state is asked for without a pause until it has ended. Workflows keeps its state in a Durable Object "
         "beside its engine; Moorage keeps its in D1, and its engine is Python. On the platform D1 is a network away: count "
-        "its round trips (one a step) rather than these milliseconds.",
+        "its round trips rather than these milliseconds.",
         soft_wrap=False,
     )
+    if ours.trips is not None:
+        first, further = ours.trips
+        console.print(
+            f"D1 round trips, counted in the isolate: {first:g} for a run of one step from its admission to its end, and "
+            f"{further:.2f} for each further step, renewals and looks for a stop included."
+        )
 
 
 def as_json(figures: Sequence[Figures]) -> dict[str, Any]:
@@ -270,7 +322,8 @@ def as_json(figures: Sequence[Figures]) -> dict[str, Any]:
         "figures": [
             {"figure": name, "workflows": round(their, 3), "moorage": round(our, 3), "ratio": round(our / their, 3)}
             for (name, their, _), (_, our, _) in zip(lines(theirs), lines(ours), strict=True)
-        ]
+        ],
+        "d1_trips": None if ours.trips is None else {"one_step_run": ours.trips[0], "further_step": round(ours.trips[1], 3)},
     }
 
 

@@ -14,6 +14,9 @@ from moorage.catalog.model import DestinationDeclaration, KindDeclaration, Scope
 from moorage.idempotency.keys import Key, key_for
 from moorage.journal.model import EntryKey, Fence, Value
 from moorage.kernel.errors import (
+    BodyUnknown,
+    CancelTargetNotInFlight,
+    ExecutionRewindNotPending,
     FailureTag,
     InterestUnknown,
     LeaseFenced,
@@ -27,12 +30,15 @@ from moorage.leases import lease
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
-from moorage.runs import admission, protocol, take
+from moorage.runs import admission, protocol, remote_bodies, restart, rewind, stop, take
+from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.protocol import BodyInfo, Build
 from moorage.runs.substrate import LocalSubstrate
+from moorage.runs.tracing_context import trace_of
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
 from tests.contract.executions import an_execution
+from tests.contract.runs_desk import ORDER, REMOTE, RunsDesk
 
 NOW = Instant(1_800_000_000_000)
 KIND = "parcels"
@@ -211,6 +217,73 @@ async def reject_one(world: World, db: Database, token: str) -> Any:
     return await resolve.reject(db, world.caller, NOW, token, REJECTION)
 
 
+async def start_run(world: World, db: Database, scope: str | None) -> Any:
+    start = RunsDesk(world.store).start_of(scope)
+    return await admission.admit(db, world.store.blobs, world.caller, NOW, ORDER, start, world.key("run"))
+
+
+async def named_scope(_world: World) -> str:
+    """The name of a scope."""
+    return "job"
+
+
+async def held_run(world: World) -> str:
+    """A run that a host executes."""
+    return (await RunsDesk(world.store).open_remote("job")).run_id
+
+
+async def offered(world: World) -> str:
+    """A run that no host has taken."""
+    return (await RunsDesk(world.store).admit("job", info=REMOTE)).run_id
+
+
+async def resumable(world: World) -> tuple[str, str]:
+    """A failed run whose execution is pending, and that execution."""
+    desk = RunsDesk(world.store)
+    held = await desk.open_remote("job")
+    await desk.note(held.execution_id, "one")
+    await desk.close(held.fence, "failed")
+    return held.run_id, held.execution_id
+
+
+async def stop_run(world: World, db: Database, run: str) -> Any:
+    return await stop.stop(db, world.caller, NOW, run, "pipeline", "enough")
+
+
+async def rewind_execution(world: World, db: Database, made: tuple[str, str]) -> Any:
+    return await rewind.rewind(db, world.caller, NOW, made[1], "stuck", force=True)
+
+
+async def restart_run(world: World, db: Database, made: tuple[str, str]) -> Any:
+    async def body(_name: str) -> BodyInfo:
+        return REMOTE
+
+    key = world.key("restart")
+    return await restart.restart(db, world.caller, NOW, made[0], body, trace_of(None), "mended", key=key)
+
+
+async def look_after_run(world: World, db: Database, run: str) -> Any:
+    desk = RunsDesk(world.store)
+    return await RunsDue().fire(db, Instant(NOW + 60_000), (await desk.run(run))["execution_id"])
+
+
+async def sweep_runs(_world: World, db: Database, _: Any) -> Any:
+    return await RunRetention().fire(db, Instant(NOW + 31 * 86_400_000), "sweep")
+
+
+async def register_body(world: World, db: Database, _: Any = None) -> Any:
+    return await remote_bodies.register(db, world.caller, NOW, REMOTE)
+
+
+async def registered(world: World) -> None:
+    """A body that another host offers."""
+    await register_body(world, world.store.db())
+
+
+async def remove_body(world: World, db: Database, _: Any) -> Any:
+    return await remote_bodies.remove(db, world.caller, NOW, REMOTE.name)
+
+
 async def claim_numbered(world: World, db: Database, session: str) -> Any:
     turn = sessions.Turn(session, "consumer", 1, "asked")
     return await claim.claim(db, world.kinds, world.caller, NOW, KIND, {}, "worker", turn=turn)
@@ -313,4 +386,14 @@ OPERATIONS = [
     Operation("runs.publish", running, apply(PUBLISHING)),
     Operation("runs.succeed", running, apply(RECORDING, protocol.Close("success", Value.of("2")))),
     Operation("runs.cancel", running, apply(RECORDING, protocol.Close("canceled"))),
+    Operation("runs.admit by key", nothing, start_run),
+    Operation("runs.admit in a scope by key", named_scope, start_run),
+    Operation("runs.stop of a held run", held_run, stop_run, renews=True),
+    Operation("runs.stop of an unheld run", offered, stop_run, CancelTargetNotInFlight),
+    Operation("runs.due", held_run, look_after_run),
+    Operation("runs.retention", resumable, sweep_runs),
+    Operation("runs.restart by key", resumable, restart_run),
+    Operation("executions.rewind", resumable, rewind_execution, ExecutionRewindNotPending),
+    Operation("bodies.register", nothing, register_body, renews=True),
+    Operation("bodies.remove", registered, remove_body, BodyUnknown),
 ]

@@ -35,7 +35,7 @@ async def fired(desk: RunsDesk, execution_id: str) -> list[str]:
 @pytest.mark.clause("runs.wake", "runs.bodies")
 async def test_a_runner_that_does_not_come_is_poked_again_later_each_time(desk: RunsDesk) -> None:
     made = await desk.admit()
-    waits = []
+    waits: list[int] = []
     while len(waits) < 9:
         due = await desk.next_due()
         assert due is not None

@@ -8,7 +8,7 @@ from moorage.journal.model import Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import BlobCorrupt, BlobMissing, EntryUnknown, LeaseFenced, PayloadTooLarge, UploadTimedOut
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
-from moorage.runs.protocol import Record
+from moorage.runs.protocol import Await, Close, Mint, Minted, Record
 from tests.contract.adapters import Store
 from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
 
@@ -150,6 +150,26 @@ async def test_a_value_that_was_stored_ahead_is_recorded_by_its_digest(harbor: H
         await harbor.apply(other.fence, Record(key("a"), stored))
     with pytest.raises(BlobMissing):
         await harbor.substrate.blob(other.fence, stored.blob or "")
+
+
+@pytest.mark.clause("blobs.inline-cutoff", "awake.journal")
+async def test_a_large_payload_of_an_awakeable_is_an_object_for_its_wait_too(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    [minted] = await harbor.apply(execution.fence, Mint(key("m"), "0", 60))
+    assert isinstance(minted, Minted)
+    told = of_size(1_500_000)
+    await harbor.resolve(minted.token, told)
+    [outcome] = await harbor.apply(execution.fence, Await(key("w"), "1", minted.id))
+    waited = entry(outcome).value
+    assert waited is not None
+    assert (waited.text, waited.blob is not None) == (None, True)
+    [loaded] = await harbor.substrate.values(execution.fence, [key("w")])
+    assert json.loads(loaded.text or "") == {"resolved": told}
+    assert (loaded.size, loaded.blob) == (len(loaded.text or ""), canonical.digest(loaded.text or ""))
+    assert await harbor.substrate.blob(execution.fence, waited.blob or "") == (loaded.text or "").encode()
+    await harbor.apply(execution.fence, Close("success"))
+    [held] = await harbor.rows("blob_references")
+    assert held["holder"] == minted.id
 
 
 async def test_asking_for_what_has_no_value_is_an_error(harbor: Harbor) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from moorage.awakeables.due import AwakeableDeadlines
 from moorage.kernel.errors import (
+    AwakeableUnknown,
     BodyUnknown,
     ExecutionWoken,
     Forbidden,
@@ -210,6 +211,18 @@ async def test_what_is_minted_has_bounds(harbor: Harbor) -> None:
     for wrong in (Mint(key("a"), "0", 0), Mint(key("a"), "0", 60, subject=""), Mint(key("a"), "0", 1e12)):
         with pytest.raises(RequestInvalid):
             await harbor.apply(execution.fence, wrong)
+    assert await dump(harbor.store) == before
+
+
+@pytest.mark.clause("awake.binding")
+async def test_an_execution_awaits_nobody_else_s_awakeables(harbor: Harbor) -> None:
+    mine, other = await harbor.opened(), await harbor.opened()
+    told = await minted(harbor, other)
+    await harbor.resolve(told.token, "secret")
+    before = await dump(harbor.store)
+    for awakeable in (told.id, "awk_nothing"):
+        with pytest.raises(AwakeableUnknown):
+            await harbor.apply(mine.fence, put("x", 1), Await(key("w"), "1", awakeable))
     assert await dump(harbor.store) == before
 
 

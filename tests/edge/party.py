@@ -32,6 +32,16 @@ class Party:
         self._go = threading.Event()
         self._routes: dict[str, Route] = {}
 
+    def token(self, run: str) -> str:
+        """The token that a run has handed to `/hand`; waits for it."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            for told in list(self.bodies.get("/hand", ())):
+                if told["run"] == run:
+                    return str(told["token"])
+            time.sleep(0.005)
+        raise AssertionError(f"{run} handed over no token")
+
     def on(self, path: str, route: Route) -> None:
         """Answer a path with what `route` makes of the request's JSON."""
         self._routes[path] = route

@@ -36,16 +36,17 @@ class House:
     secrets: dict[str, str] = field(default_factory=dict)
     blobs: Blobs | None = None
     bells: HostBells = field(init=False)
-    runners: HostRunners = field(default_factory=HostRunners)
+    runners: HostRunners = field(init=False)
 
     def __post_init__(self) -> None:
         self.bells = HostBells(time.monotonic, lambda kind: look_for(self.database(), kind))
+        self.runners = HostRunners(ring=self.bells.ring)
 
     def database(self) -> SqliteDatabase:
         return SqliteDatabase(self.connection)
 
     def ports(self, **changes: Any) -> Ports:
-        settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,))
+        settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,), derivation_keys=(ROOT,))
         wanted: dict[str, Any] = {
             "database": self.database,
             "blobs": self.blobs,

@@ -2,7 +2,8 @@
 
 It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time, awakeables
 and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
-StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect.
+StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect:
+the call never answers, `killed` is set, and the test lets go of the host.
 """
 
 import asyncio
@@ -57,10 +58,6 @@ T = TypeVar("T")
 
 START = Instant(1_772_366_400_000)
 """2026-03-01T12:00:00Z, a Sunday."""
-
-
-class Killed(BaseException):
-    """The host's process is gone."""
 
 
 class Clock:
@@ -146,8 +143,8 @@ class Memory:
         self.calls = 0
         self.fail_before: set[int] = set()
         self.fail_after: set[int] = set()
-        self.kill_before: int | None = None
-        self.kill_after: int | None = None
+        self.kill_at: tuple[int, str] | None = None
+        self.killed = asyncio.Event()
         self.refuse: Callable[[Sequence[Operation]], None] | None = None
         self.latency: Callable[[], Awaitable[None]] | None = None
 
@@ -192,8 +189,7 @@ class Memory:
     async def apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
         self.calls += 1
         number = self.calls
-        if self.kill_before == number:
-            raise Killed
+        await self.maybe_killed(number, "before")
         await asyncio.sleep(0)
         if self.latency is not None:
             await self.latency()
@@ -201,11 +197,16 @@ class Memory:
             raise StorageBindingUnavailable
         outcomes = self._apply(fence, operations)
         self.applied.append(list(operations))
-        if self.kill_after == number:
-            raise Killed
+        await self.maybe_killed(number, "after")
         if number in self.fail_after:
             raise StorageBindingUnavailable
         return outcomes
+
+    async def maybe_killed(self, number: int, when: str) -> None:
+        if self.kill_at == (number, when):
+            self.kill_at = None
+            self.killed.set()
+            await asyncio.get_running_loop().create_future()
 
     def _apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
         row = self._held(fence)

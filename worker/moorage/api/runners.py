@@ -1,7 +1,7 @@
 """Runners inside one event loop, and the names of the Bells in which hosts outside the Worker wait."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from moorage.api.ports import Poke
@@ -53,11 +53,14 @@ class Holder(Protocol):
 class HostRunners:
     """Runners inside one event loop: for the host, where there is no platform in between. Without a `holder` nothing runs.
 
-    `started` and `poked` say what was told, for tests.
+    `ring` rings in the Bells of hosts outside the Worker. `started` and `poked` say what was told, for tests.
     """
 
-    def __init__(self, holder: Holder | None = None) -> None:
+    def __init__(
+        self, holder: Holder | None = None, ring: Callable[[Mapping[str, Ring]], None] = lambda rings: None
+    ) -> None:
         self._holder = holder
+        self._ring = ring
         self._tasks: set[asyncio.Task[None]] = set()
         self.started: list[Execution] = []
         self.poked: list[Poke] = []
@@ -69,6 +72,8 @@ class HostRunners:
 
     def poke(self, executions: Sequence[Poke]) -> None:
         self.poked.extend(executions)
+        if rings := remote_rings(executions):
+            self._ring(rings)
         if self._holder is not None:
             for one in executions:
                 if one.host == "worker":

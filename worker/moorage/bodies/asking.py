@@ -110,7 +110,6 @@ async def _attempts(
             entry = _failed(engine, position, key, kind, attempt, began, error, policy)
             if entry.state != "waiting":
                 return await _ended(engine, entry)
-            await engine.commit()
             continue
         record(engine, position, key, kind, text, attempt=attempt, began=began)
         return text
@@ -223,14 +222,9 @@ async def sleep(engine: Engine, branch: Branch, seconds: float) -> None:
     if entry is not None and entry.state == "done":
         return
     if entry is None:
+        # Stored before the wait begins: with the suspension, or by the driver when it sits out a short one.
         until = after(now, seconds)
-        outcome = (await engine.commit(Claim(key, "sleep", position, until)))[0]
-        if isinstance(outcome, Recorded):
-            entry = outcome.entry
-            if entry.state == "done":
-                engine.replay.entries[key] = entry
-                return
-            until = entry.next_attempt_at or until
+        engine.commits.later(Claim(key, "sleep", position, until))
     else:
         until = entry.next_attempt_at or now
     if until > engine.world.now():

@@ -91,6 +91,11 @@ class Commits:
         return self.lost is None and not self._closed
 
     @property
+    def waiting(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._queue)
+
+    @property
     def accepting(self) -> bool:
         """Whether the body may ask for more."""
         return self.open and not self._halted
@@ -145,7 +150,8 @@ class Commits:
         if not self.open:
             raise asyncio.CancelledError
         group = _Group(operations)
-        self._queue.append(group)
+        if operations:
+            self._queue.append(group)
         await self._drain()
         if group.error is not None:
             raise group.error
@@ -159,6 +165,12 @@ class Commits:
         """Send nothing more: the execution was let go of."""
         self._closed = True
         self._abandon()
+
+    def drop(self) -> None:
+        """Leave nothing under way: a write that has not been answered by now is nobody's any more."""
+        self.close()
+        if self._flusher is not None:
+            self._flusher.cancel()
 
     def lose(self, reason: Exception) -> None:
         """Send nothing more: the execution is somebody else's."""

@@ -121,6 +121,7 @@ class Engine:
             return await self._until_let_go(task)
         finally:
             await self._unwind(task)
+            self.commits.drop()
 
     async def _until_let_go(self, task: "asyncio.Task[str]") -> End:
         while True:
@@ -156,6 +157,9 @@ class Engine:
             if self.running == 0 and (earliest is None or earliest > after(now, SHORT_WAIT_SECONDS)):
                 if await self._suspend(task, earliest):
                     return "waiting" if self._only_timed() else "suspended"
+                continue
+            if self.running == 0 and self.commits.waiting:
+                await self._flush()
                 continue
             await self._until_changed(self._next_look(now, earliest))
 
@@ -252,6 +256,11 @@ class Engine:
         self.telling.report(operation.status, None)
         return True
 
+    async def _flush(self) -> None:
+        """Store what waits to be told, before a wait in memory: a restart then waits for what remains."""
+        with suppress(asyncio.CancelledError):
+            await self.commits.finish()
+
     async def _unwind(self, task: "asyncio.Task[str]") -> None:
         """Cancel the body, and wait for it within bounds. One that swallows the cancellation is left standing."""
         self.commits.halt()
@@ -263,7 +272,7 @@ class Engine:
                 self.commits.cancel_after = True
             else:
                 task.cancel()
-            await _within(task, GRACE_SECONDS, self.world.sleep)
+            await within(task, GRACE_SECONDS, self.world.sleep)
         if not task.done():
             task.cancel()
             await asyncio.sleep(0)
@@ -457,7 +466,7 @@ class Engine:
             await self._change
         else:
             seconds = max(0.0, (until - self.world.now()) / 1000)
-            await _within(self._change, seconds, self.world.sleep)
+            await within(self._change, seconds, self.world.sleep)
         self._change = None
 
     def _earliest(self) -> Instant | None:
@@ -509,7 +518,7 @@ def _fields(error: ValidationError) -> str:
     return "; ".join(f"{'/'.join(map(str, one['loc'])) or '(root)'}: {one['msg']}" for one in told[:5])
 
 
-async def _within(future: "asyncio.Future[Any]", seconds: float, sleep: Callable[[float], Awaitable[None]]) -> None:
+async def within(future: "asyncio.Future[Any]", seconds: float, sleep: Callable[[float], Awaitable[None]]) -> None:
     """Wait for a future, `seconds` at most by the injected sleep. What it raises is left in it."""
     if future.done():
         return

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import httpx
 
 from moorage.bodies.commits import Sleep
-from moorage.bodies.engine import End, Engine, World
+from moorage.bodies.engine import End, Engine, World, within
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
@@ -21,6 +21,9 @@ from moorage.kernel.limits import OWNER_RENEW_SECONDS, STOP_POLL_MS
 from moorage.runs.protocol import Execution, Observer, Stop, Substrate
 
 log = logging.getLogger("moorage.bodies")
+
+CLOSE_SECONDS: Final = 1
+"""How long a host that is closed waits for an execution that does not let go of itself, before it is cut off."""
 
 AGAIN: Final = 20
 """How often an execution that was woken while it was let go of is taken up again in one go."""
@@ -128,6 +131,9 @@ class Host:
         for held in list(self._held.values()):
             held.engine.lose(LeaseFenced("the host is shutting down"))
         tasks = list(self._tasks.values())
+        for task in tasks:
+            await within(task, CLOSE_SECONDS, self._world.sleep)
+            task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         if self._keeper is not None:

@@ -1,5 +1,6 @@
 """One deployment, with all its operations."""
 
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -69,6 +70,11 @@ class Moorage:
         self.artifacts = Artifacts(self.wire)
         self.seals = Seals(self.wire)
         self.runs = Runs(self.wire)
+
+    @classmethod
+    def of_environment(cls, **options: Any) -> Self:
+        """The deployment that MOORAGE_URL and MOORAGE_TOKEN name. Raises KeyError without the first."""
+        return cls(os.environ["MOORAGE_URL"], os.environ.get("MOORAGE_TOKEN"), **options)
 
     def __repr__(self) -> str:
         return f"Moorage({self.url!r})"

@@ -70,11 +70,8 @@ class Written:
             rows = self._found[id(answer)] = {(row["label"], row["input_sha256"]): row for row in answer.rows}
         return rows.get((write.key.label, write.key.input_sha256))
 
-    def entry(self, place: int, fence: Fence, now: Instant, failure: dict[str, Any] | None = None) -> Entry | None:
-        """The entry that the write of this place made, with the value that was written; None when another one stands."""
-        row = self.row(place)
-        if row is None:
-            return None
+    def entry(self, place: int, row: Row, fence: Fence, now: Instant, failure: dict[str, Any] | None = None) -> Entry:
+        """The entry that the write of this place made, from its row, with the value that was written."""
         write = self._placed[place][1]
         return Entry(
             key=write.key,

@@ -7,6 +7,7 @@ a list whose answer was lost may be sent again as it is.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from moorage.awakeables import entries as awakeables
 from moorage.catalog.revisions import REPLANS, KindChanged
@@ -52,6 +53,10 @@ from moorage.store.blobkeys import is_digest
 from moorage.store.transaction import Answer, Reading, Row
 
 _PLANS = 2 * REPLANS
+_UNSTORED = (Mint, SetMetadata, Suspend, Close)
+_ABOUT_NO_ENTRY = (SetMetadata, Suspend, Close)
+_ENDINGS: Final[frozenset[type]] = frozenset({Suspend, Close})
+_CLAIMS = (Claim, Await, StartChild)
 
 
 async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Instant]]:
@@ -81,17 +86,17 @@ def check(operations: Sequence[Operation]) -> None:
     """Raise RequestInvalid, PayloadTooLarge or RunMetadataTooLarge for what no transaction is to be planned with."""
     if len(operations) > APPLY_OPERATIONS:
         raise RequestInvalid(f"a host applies at most {APPLY_OPERATIONS} operations at once")
-    if any(isinstance(one, Suspend | Close) for one in operations[:-1]):
+    if any(type(one) in _ENDINGS for one in operations[:-1]):
         raise RequestInvalid("only the last operation may let go of the execution")
     for one in operations:
-        if not isinstance(one, Suspend | Close | SetMetadata):
+        if not isinstance(one, _ABOUT_NO_ENTRY):
             _check_key(one.key)
-        if isinstance(one, SetMetadata):
+        elif isinstance(one, SetMetadata):
             size = canonical.size(canonical.dumps(dict(one.metadata)))
             if size > METADATA_BYTES:
                 detail = f"{size} bytes of metadata; the limit is {METADATA_BYTES}"
                 raise RunMetadataTooLarge(detail, size=size, limit=int(METADATA_BYTES))
-        elif isinstance(one, CommitCursor):
+        if isinstance(one, CommitCursor):
             check_client_id(one.name, "a cursor's name")
             if one.value.text is None or one.value.size > CURSOR_POSITION_BYTES:
                 raise PayloadTooLarge(f"a cursor's position has at most {CURSOR_POSITION_BYTES} bytes")
@@ -118,7 +123,7 @@ class _Applying:
         self._planner = Planner(ports, fence, operations, large)
         last = operations[-1]
         large_result = isinstance(last, Close) and last.result is not None and last.result.blob is not None
-        self._needs_principal = large_result or any(isinstance(one, ACTING) for one in operations)
+        self._needs_principal = large_result or any(type(one) in ACTING for one in operations)
 
     async def commit(self) -> tuple[list[Outcome], list[Instant]]:
         """Plan, send, and answer."""
@@ -150,44 +155,40 @@ class _Applying:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     async def _answer(self, planned: Planned) -> list[Outcome]:
-        places, written = planned.places, planned.written
-        standing = dict(self._planner.standing)
+        operations, places, written = self._operations, planned.places, planned.written
+        rows = [written.row(places[number]) if number in places else None for number in range(len(operations))]
+        standing = self._planner.standing
         missing = [
             one.key
-            for number, one in enumerate(self._operations)
-            if not isinstance(one, Mint | Suspend | Close | SetMetadata)
-            and (written.row(places[number]) is None if number in places else one.key not in standing)
+            for one, row in zip(operations, rows, strict=True)
+            if row is None and not isinstance(one, _UNSTORED) and one.key not in standing
         ]
-        if missing and not isinstance(self._operations[-1], Close):
-            standing |= await self._read(missing)
+        if missing and not isinstance(operations[-1], Close):
+            standing = standing | await self._read(missing)
         settled = {entry.key: entry for answer in planned.settled for entry in load.entries_of(answer.rows)}
-        return [self._outcome(planned, number, one, standing, settled) for number, one in enumerate(self._operations)]
+        return [
+            self._outcome(planned, number, one, rows[number], settled)
+            or answers.repeated(one, self._fence, self._ports.now, standing)
+            for number, one in enumerate(operations)
+        ]
 
     def _outcome(
-        self,
-        planned: Planned,
-        number: int,
-        operation: Operation,
-        standing: dict[EntryKey, Entry],
-        settled: dict[EntryKey, Entry],
-    ) -> Outcome:
-        fence, now = self._fence, self._ports.now
-        if isinstance(operation, Suspend | Close | SetMetadata):
-            return Done()
-        if isinstance(operation, Mint):
-            return self._minted(*planned.minted[number])
-        if isinstance(operation, Await | StartChild) and operation.key in settled:
-            return Recorded(settled[operation.key])
-        place = planned.places.get(number)
-        row: Row | None = None if place is None else planned.written.row(place)
-        if place is None or row is None:
-            return answers.repeated(operation, fence, now, standing)
-        if isinstance(operation, Claim | Await | StartChild):
+        self, planned: Planned, number: int, operation: Operation, row: Row | None, settled: dict[EntryKey, Entry]
+    ) -> Outcome | None:
+        """What the transaction itself tells of an operation; None where what stood before stands."""
+        match operation:
+            case Suspend() | Close() | SetMetadata():
+                return Done()
+            case Mint():
+                return self._minted(*planned.minted[number])
+            case Await() | StartChild() if operation.key in settled:
+                return Recorded(settled[operation.key])
+        if row is None:
+            return None
+        if isinstance(operation, _CLAIMS):
             return Claimed(row["attempt"], row["ref"])
-        entry = planned.written.entry(place, fence, now, planned.failures.get(number))
-        if entry is None:
-            raise EntryUnknown()
-        return Recorded(entry)
+        failure = planned.failures.get(number)
+        return Recorded(planned.written.entry(planned.places[number], row, self._fence, self._ports.now, failure))
 
     def _minted(self, wanted: awakeables.Wanted, answer: Answer) -> Minted:
         told = awakeables.told(self._ports.keys, wanted, answer.one(EntryUnknown()))
@@ -209,7 +210,7 @@ class _Applying:
         fence, ports, last = self._fence, self._ports, self._operations[-1]
         reading = Reading()
         found = reading.ask(statements.STANDING, execution=fence.execution_id)
-        keys = dict.fromkeys(one.key for one in self._operations if not isinstance(one, Suspend | Close | SetMetadata))
+        keys = dict.fromkeys(one.key for one in self._operations if not isinstance(one, _ABOUT_NO_ENTRY))
         rows = load.of_keys(reading, fence.execution_id, list(keys))
         await ports.db.read(reading)
         row = found.one(LeaseFenced())

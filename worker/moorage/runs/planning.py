@@ -13,7 +13,7 @@ from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Value
 from moorage.journal.write import Write, Written, write
 from moorage.kernel import canonical
-from moorage.kernel.errors import CursorMoved
+from moorage.kernel.errors import AwakeableUnknown, CursorMoved
 from moorage.kernel.instants import Instant
 from moorage.records import publish
 from moorage.runs import children, letting_go, publication, settle, statements
@@ -44,7 +44,7 @@ Once = StartChild | Publish | CommitCursor
 ONCE: Final = (StartChild, Publish, CommitCursor)
 """Operations that do something beside their entry, which must not be done again."""
 
-ACTING: Final = (Mint, *ONCE)
+ACTING: Final[frozenset[type]] = frozenset({Mint, *ONCE})
 """Operations that are done as whoever started the run."""
 
 
@@ -116,8 +116,12 @@ class Planner:
         planned = Planned(tx)
         held = statements.HELD_AND_OPEN if isinstance(last, Close) else statements.HELD
         tx.require(held, Lost(), execution=fence.execution_id, epoch=fence.epoch)
-        if self.principal is not None and any(isinstance(one, ACTING) for one in self._operations):
+        if self.principal is not None and any(type(one) in ACTING for one in self._operations):
             await self._act(planned, self.principal, fresh)
+        awaited = [one.awakeable for one in self._operations if isinstance(one, Await)]
+        if awaited:
+            unknown = AwakeableUnknown("the execution has minted no such awakeable")
+            tx.require(statements.ALL_ARE_MINE, unknown, **self._execution, awakeables=canonical.compact(awaited))
         for number, operation in enumerate(self._operations):
             self._plain(planned, number, operation)
         if self._large:
@@ -246,7 +250,8 @@ class Planner:
         """Take over how what is asked for has ended; nothing else, because only what is asked for is told."""
         waits = [one.key for one in self._operations if isinstance(one, Await)]
         runs = [one.key for one in self._operations if isinstance(one, StartChild)]
-        planned.settled = settle.these(planned.tx, self._fence, waits, runs)
+        if waits or runs:
+            planned.settled = settle.these(planned.tx, self._fence, waits, runs)
 
 
 def failure_of(operation: Fail) -> dict[str, Any]:

@@ -133,8 +133,8 @@ async def large(db: Database, blobs: Blobs, now: Instant, fence: Fence, children
     references.confirm_all(tx, digests, values.upload_of(fence.execution_id), fence.execution_id)
     written = write(tx, fence, ended)
     await db.commit(tx)
-    made = (written.entry(place, fence, now) for place in range(len(ended)))
-    return [entry for entry in made if entry is not None]
+    rows = ((place, written.row(place)) for place in range(len(ended)))
+    return [written.entry(place, row, fence, now) for place, row in rows if row is not None]
 
 
 def _placed(text: str) -> Value:

@@ -35,6 +35,14 @@ SELECT 1 WHERE NOT EXISTS (
 )
 """
 
+# Every one of these awakeables was minted by the execution.
+ALL_ARE_MINE = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:awakeables) AS one LEFT JOIN awakeables AS a ON a.id = one.value
+    WHERE a.execution_id IS NOT :execution
+)
+"""
+
 # --- taking ---
 
 # Takes an execution that nobody holds, or whose lease has run out, for a host that has the build it is bound to. Whoever

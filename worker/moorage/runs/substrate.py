@@ -18,7 +18,8 @@ from moorage.runs.planning import Ports
 from moorage.runs.principals import Principal, principal_of
 from moorage.runs.protocol import BodyInfo, Operation, Outcome, Pins, Stop
 from moorage.store.ports import Blobs, Database
-from moorage.store.transaction import Reading, Transaction
+from moorage.store.transaction import Answer, Reading, Transaction
+from moorage.store.transport import resend
 
 _PRINCIPALS: Final = 1000
 
@@ -60,13 +61,12 @@ class LocalSubstrate:
 
     async def refresh(self, fence: Fence) -> list[Entry]:
         """See `Substrate.refresh`. It tells all that ended under this epoch, so that a lost answer is made up for by asking
-        again. Raises LeaseFenced, LeaseExpired, BlobMissing, BlobCorrupt."""
+        again, which this does by itself. Raises LeaseFenced, LeaseExpired, BlobMissing, BlobCorrupt.
+
+        A host that gets no answer may have missed an end: it asks again before it suspends."""
         db, now = self.database(), self.now()
-        tx = Transaction(now)
-        tx.require(statements.HELD, LeaseFenced(), execution=fence.execution_id, epoch=fence.epoch)
-        settled, large = settle.held(tx, fence)
         try:
-            await db.commit(tx)
+            settled, large = await resend(lambda: _refreshed(db, now, fence))
         except LeaseFenced:
             await self._require_held(db, now, fence)
             raise
@@ -170,6 +170,15 @@ class LocalSubstrate:
             input_schema=json.loads(row["input_schema"]) if row["input_schema"] else None,
             result_schema=json.loads(row["result_schema"]) if row["result_schema"] else None,
         )
+
+
+async def _refreshed(db: Database, now: Instant, fence: Fence) -> tuple[Answer, Answer]:
+    """One look at what ended. It may be sent again: what it writes down once it tells each time."""
+    tx = Transaction(now)
+    tx.require(statements.HELD, LeaseFenced(), execution=fence.execution_id, epoch=fence.epoch)
+    told = settle.held(tx, fence)
+    await db.commit(tx)
+    return told
 
 
 def _is_complete(value: Value) -> bool:

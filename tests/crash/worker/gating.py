@@ -1,5 +1,5 @@
-"""What the local edge loads instead of worker/entry.py while tests kill it: the same classes, on a database that asks at
-`MOORAGE_GATE` before and after each commit that writes to a journal, and goes on once it is answered. Never deployed."""
+"""Imported before worker/entry.py on the local edge that tests kill: databases ask at `MOORAGE_GATE` before and after each
+commit that writes to a journal, and go on once they are answered. Never deployed."""
 
 import json
 import re
@@ -65,10 +65,3 @@ def _gated(env: Any) -> Database:
 
 # Before the rooms of the edge are imported: each takes the function by its name.
 storage.database = _gated
-
-from moorage.edge.bell import Bell  # noqa: E402
-from moorage.edge.clock import Clock  # noqa: E402
-from moorage.edge.entrypoint import Default  # noqa: E402
-from moorage.edge.runner import Runner  # noqa: E402
-
-__all__ = ["Bell", "Clock", "Default", "Runner"]

@@ -1,0 +1,1 @@
+"""Bodies for tests of runs on the real edge."""

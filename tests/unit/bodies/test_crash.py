@@ -1,0 +1,141 @@
+"""Kill the host at every write and every effect, run again, and find the same (clause runs.effect-boundary)."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.bodies import programs
+from tests.unit.bodies.memory import Row, World
+from tests.unit.bodies.programs import Outside, Program, program
+
+PATIENCE = 300
+
+EASY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+async def survive(world: World, nodes: Program, kill: Any = None) -> Row:
+    """Run to the end on as many hosts as it takes; everything that is asked for outside is answered once the run waits."""
+    memory, clock = world.memory, world.clock
+    programs.outside = Outside()
+    programs.outside.memory = memory
+    if kill is not None:
+        kill(memory, programs.outside)
+    host, execution = world.host, memory.open("program", nodes)
+    for _ in range(PATIENCE):
+        task = host.start(execution)
+        killed = asyncio.ensure_future(memory.killed.wait())
+        await clock.drive(asyncio.wait({task, killed}, return_when=asyncio.FIRST_COMPLETED))
+        killed.cancel()
+        if memory.killed.is_set():
+            memory.killed.clear()
+            await clock.drive(host.close())
+            host = world.another_host()
+        if world.row.status in ("success", "failed", "canceled"):
+            break
+        if world.row.owner is not None:
+            clock.advance_to(world.row.expires_at)
+        elif world.row.status == "waiting" and world.row.next_attempt_at is not None:
+            clock.advance_to(world.row.next_attempt_at)
+        else:
+            for entry in list(world.row.entries.values()):
+                if entry.kind == "wait" and entry.state == "pending" and entry.ref is not None:
+                    memory.end(entry.ref, {"resolved": entry.ref})
+        taken = await memory.take("exe_1")
+        assert taken is not None, world.row
+        execution = taken
+    else:
+        raise AssertionError(f"not at its end: {world.row}")
+    await clock.drive(host.close())
+    return world.row
+
+
+def check_effects(row: Row, calls: list[tuple[str, int, int]], kills: int) -> None:
+    """One idempotency key for each effect, and no more repetitions than kills and failures account for."""
+    keys: dict[int, set[str]] = {}
+    for key, number, _ in calls:
+        keys.setdefault(number, set()).add(key)
+    assert all(len(found) == 1 for found in keys.values())
+    assert len({key for found in keys.values() for key in found}) == len(keys)
+    tried = sum(entry.attempt for entry in row.entries.values() if entry.kind == "step")
+    assert len(calls) <= tried
+    assert tried - len(calls) <= kills
+
+
+async def replayed(nodes: Program, row: Row, world: World) -> tuple[Any, int]:
+    """The result of one more pass over what was recorded, and how many effects it began."""
+    programs.outside = Outside()
+    world.memory.kill_at = None
+    execution = replace(row.execution, entries=tuple(row.entries.values()))
+    row.epoch, row.owner, row.expires_at = 1, "host", execution.lease.expires_at + 10**12
+    assert await world.clock.drive(world.another_host().run(execution)) == "success"
+    return world.row.result, len(programs.outside.calls)
+
+
+async def _count(nodes: Program) -> tuple[Any, int, int]:
+    world = World(program)
+    row = await survive(world, nodes)
+    assert row.status == "success", row.error
+    check_effects(row, programs.outside.calls, 0)
+    return row.result, world.memory.calls, len(programs.outside.calls)
+
+
+@pytest.mark.clause("runs.step-output", "runs.claim-takeover", "runs.idempotency-key", "runs.unclosed-execution")
+@given(programs.programs(), st.data())
+@EASY
+def test_a_kill_anywhere_changes_no_result(nodes: Program, data: st.DataObject) -> None:
+    async def check() -> None:
+        result, writes, effects = await _count(nodes)
+        places = [("write", number, when) for number in range(1, writes + 1) for when in ("before", "after")]
+        places += [("effect", number, when) for number in range(1, effects + 1) for when in ("before", "after")]
+        for what, number, when in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=4, unique=True)):
+            world = World(program)
+
+            def kill(memory: Any, outside: Any, what: str = what, number: int = number, when: str = when) -> None:
+                (memory if what == "write" else outside).kill_at = (number, when)
+
+            row = await survive(world, nodes, kill)
+            assert row.status == "success", (what, number, when, row.error)
+            assert row.result == result, (what, number, when)
+            check_effects(row, programs.outside.calls, 1)
+            assert await replayed(nodes, row, world) == (result, 0)
+
+    asyncio.run(check())
+
+
+@pytest.mark.clause("runs.fan-out-join", "runs.effect-boundary")
+@given(programs.programs(races=True, chance=True), st.integers(1, 30), st.sampled_from(["before", "after"]), st.booleans())
+@EASY
+def test_races_and_chance_are_decided_once(nodes: Program, number: int, when: str, write: bool) -> None:
+    async def check() -> None:
+        world = World(program)
+
+        def kill(memory: Any, outside: Any) -> None:
+            (memory if write else outside).kill_at = (number, when)
+
+        row = await survive(world, nodes, kill)
+        assert row.status == "success", row.error
+        result = row.result
+        assert await replayed(nodes, row, world) == (result, 0)
+        assert not [entry for entry in row.entries.values() if entry.state in ("pending", "waiting")]
+
+    asyncio.run(check())
+
+
+@pytest.mark.clause("runs.no-double-spend")
+@given(programs.programs(), st.lists(st.integers(1, 40), max_size=6), st.lists(st.integers(1, 40), max_size=6))
+@EASY
+def test_a_database_that_does_not_answer_changes_nothing(nodes: Program, before: list[int], after: list[int]) -> None:
+    async def check() -> None:
+        result, _, effects = await _count(nodes)
+        world = World(program)
+        world.memory.fail_before, world.memory.fail_after = set(before), set(after)
+        row = await survive(world, nodes)
+        assert row.status == "success"
+        assert row.result == result
+        assert len(programs.outside.calls) == effects
+
+    asyncio.run(check())
