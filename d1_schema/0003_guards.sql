@@ -14,7 +14,9 @@
 -- guard_audit    what operators released, with the whole guard and the evidence: append only, held by triggers
 -- recovery       the one row that binds this database to a project, a schema and an object of the bucket. It is written by
 --                an explicit initialization or a restore, never by a start. `generation` grows with each, and stands in the
---                object too, of which `object_sha256` is the digest
+--                object too, of which `object_sha256` is the digest. The row is written first and counts from
+--                `confirmed_at` on, when the object was: what an interrupted initialization left can be told from a
+--                restore without its bucket
 
 CREATE TABLE IF NOT EXISTS holders (
     holder_id TEXT NOT NULL PRIMARY KEY,
@@ -78,7 +80,8 @@ CREATE TABLE IF NOT EXISTS recovery (
     object_key TEXT NOT NULL,
     object_sha256 TEXT NOT NULL,
     created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL
+    updated_at INTEGER NOT NULL,
+    confirmed_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
 UPDATE moorage SET value = '3' WHERE key IN ('schema', 'record_format') AND value = '2';

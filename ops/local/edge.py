@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,6 +47,9 @@ class EdgeConfig:
     `bundle` is a folder that `wrangler deploy --dry-run --outdir` wrote from `wrangler_config`; `port` 0 means any free
     one; `vars` are added to those of the config; `log` is a file for what the terminal would see (default: in `state`);
     with `echo` the terminal does see it.
+
+    Where the storage is made or brought to another schema by this start and wrangler.toml names a project, it is bound to
+    it (clause store.recovery-identity), which a start of finished storage never does; `initialize` False leaves that out.
     """
 
     state: Path
@@ -55,6 +60,7 @@ class EdgeConfig:
     vars: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
     echo: bool = False
+    initialize: bool = True
 
 
 class LocalEdge:
@@ -98,13 +104,36 @@ class LocalEdge:
             self._check_port()
             self.root_token = self._state.root_token(self.config.root_token)
             snapshot = ensure_snapshot(worker.compatibility_date)
+            if self._wants_identity(worker) and migrations.are_missing(worker, self._state):
+                self._state.note_set_up()
             migrations.apply(worker, self._state)
             plan = self._plan(worker, snapshot) | {"classes": [vars(one) for one in classes]}
             self._launch(plan)
             self._await_start()
+            if self._state.is_to_be_set_up and self._wants_identity(worker):
+                self._initialize_storage()
         except BaseException:
             self.kill()
             raise
+
+    def _wants_identity(self, worker: WorkerConfig) -> bool:
+        return self.config.initialize and "MOORAGE_PROJECT" in worker.vars
+
+    def _initialize_storage(self) -> None:
+        """What `moorage storage initialize` does. Storage that a restore left in halves is told of, and served as it is."""
+        request = urllib.request.Request(f"{self.url}/storage/initialize", b"{}", method="POST")  # noqa: S310 - our own
+        request.add_header("Authorization", f"Bearer {self.root_token}")
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS):  # noqa: S310 - our own
+                self._state.set_up_is_done()
+        except urllib.error.HTTPError as refused:
+            told = refused.read().decode("utf-8", "replace")
+            with suppress(ValueError):
+                told = json.loads(told)["detail"]
+            sys.stderr.write(f"moorage: the storage is not bound, and no runs are admitted: {told}\n")
+        except OSError as error:
+            raise EdgeFailed(f"the storage could not be initialized: {error}; start again") from error
 
     def _check_port(self) -> None:
         if self.config.port == 0:

@@ -39,6 +39,11 @@ def apply(config: WorkerConfig, state: StateFolder) -> None:
                 _copy(file, kept)
 
 
+def are_missing(config: WorkerConfig, state: StateFolder) -> bool:
+    """Whether `apply` has something to do. Raises MigrationFailed without a folder of migrations."""
+    return any(one.migrations is not None and _missing(one.migrations, state.d1_file(one.id)) for one in config.d1)
+
+
 def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256((paths.NODE_MODULES / "wrangler" / "package.json").read_bytes())
     for file in sorted(folder.glob("*.sql")):

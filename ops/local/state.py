@@ -92,6 +92,23 @@ class StateFolder:
         _replace(file, token + "\n", mode=0o600)
         return token
 
+    def note_set_up(self) -> None:
+        """Note that the storage is about to be made or brought to another schema, until `set_up_is_done`."""
+        _replace(self._set_up, "")
+
+    def set_up_is_done(self) -> None:
+        """The storage is made and bound."""
+        self._set_up.unlink(missing_ok=True)
+
+    @property
+    def is_to_be_set_up(self) -> bool:
+        """Whether a start that made the storage has yet to bind it, this one or one that was interrupted."""
+        return self._set_up.exists()
+
+    @property
+    def _set_up(self) -> Path:
+        return self.path / "to-be-set-up"
+
     def d1_file(self, database_id: str) -> Path:
         """Where Miniflare keeps the SQLite file of a D1 database: named after its object id, an HMAC of the id."""
         key = hashlib.sha256(_D1_OBJECT.encode()).digest()

@@ -1,15 +1,17 @@
 """The adapters that the contract suite runs on: a fresh, migrated store on each (clause store.ports)."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from moorage.store.directory import DirectoryBlobs
-from moorage.store.ports import Blobs, Database
+from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
+from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.store.transaction import Row, Scalar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +21,7 @@ class Store(Protocol):
 
     name: str
     blobs: Blobs
+    frontiers: Frontiers
 
     def db(self) -> Database:
         """A new instance over the same store, as each request gets one."""
@@ -64,6 +67,7 @@ class SqliteStore:
         self.folder = folder
         self.connection = connect(":memory:")
         self.blobs: Blobs = DirectoryBlobs(folder)
+        self.frontiers: Frontiers = DirectoryFrontiers(folder)
 
     def db(self) -> SqliteDatabase:
         return SqliteDatabase(self.connection)
@@ -87,6 +91,32 @@ async def sqlite_store(folder: Path) -> AsyncIterator[SqliteStore]:
         yield store
     finally:
         store.connection.close()
+
+
+class HeldFrontiers:
+    """Objects of recovery identities in memory, for a deployment on the host that needs no bucket else."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    async def keep(self, identity: str, content: bytes) -> None:
+        self.objects[identity] = content
+
+    async def read(self, identity: str) -> bytes | None:
+        return self.objects.get(identity)
+
+    async def identities(self) -> Sequence[str]:
+        return sorted(self.objects)
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that never waits, as everything on SQLite does: for set-up outside an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    work.close()
+    raise RuntimeError("it waits for something")
 
 
 async def dump(store: Store) -> dict[str, list[Row]]:

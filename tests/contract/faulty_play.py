@@ -92,6 +92,7 @@ class FaultyStore:
         self.inner = inner
         self.name = inner.name
         self.blobs = inner.blobs
+        self.frontiers = inner.frontiers
         self.faults: tuple[Fault, ...] = ()
 
     def db(self) -> Database:

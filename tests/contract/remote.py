@@ -13,7 +13,7 @@ import httpx
 from moorage.kernel import errors
 from moorage.kernel.instants import Instant
 from moorage.store import schema
-from moorage.store.ports import BlobRange, Blobs, ByteStream, Cost, HeldBytes, StoredBlob
+from moorage.store.ports import BlobRange, Blobs, ByteStream, Cost, Frontiers, HeldBytes, StoredBlob
 from moorage.store.sqlite import connect
 from moorage.store.transaction import Batch, Reading, Row, Scalar, Transaction
 from moorage.store.transport import Patience
@@ -179,6 +179,29 @@ class RemoteBlobs:
         return answer
 
 
+class RemoteFrontiers:
+    """The Frontiers port, answered by `edge.r2.R2Frontiers` in workerd."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+
+    async def keep(self, identity: str, content: bytes) -> None:
+        await self._ask("keep", {"identity": identity, "content": base64.b64encode(content).decode()})
+
+    async def read(self, identity: str) -> bytes | None:
+        content = (await self._ask("read", {"identity": identity}))["content"]
+        return None if content is None else base64.b64decode(content)
+
+    async def identities(self) -> Sequence[str]:
+        identities: list[str] = (await self._ask("identities", {}))["identities"]
+        return identities
+
+    async def _ask(self, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._harness.ask(f"/frontiers/{verb}", wanted)
+        raised(answer)
+        return answer
+
+
 _SCHEMA = """
 SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL
 AND substr(name, 1, 3) NOT IN ('_cf', 'd1_') AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name
@@ -207,6 +230,7 @@ class D1Store:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.harness = Harness(client)
         self.blobs: Blobs = RemoteBlobs(self.harness)
+        self.frontiers: Frontiers = RemoteFrontiers(self.harness)
 
     def db(self, fault: Fault | None = None) -> RemoteDatabase:
         return RemoteDatabase(self.harness, fault)

@@ -117,7 +117,17 @@ NO_RECORDS = {
 }
 """Operations that neither take nor answer records; so are all of these rooms:"""
 
-OTHER_ROOMS = ("/credentials", "/senders", "/destinations", "/scopes", "/awake", "/awakeables", "/seals", "/sessions")
+OTHER_ROOMS = (
+    "/credentials",
+    "/senders",
+    "/destinations",
+    "/scopes",
+    "/awake",
+    "/awakeables",
+    "/seals",
+    "/sessions",
+    "/storage",
+)
 
 
 @dataclass
@@ -317,6 +327,8 @@ ABOUT_ALL = [
     "GET /seals/entries",
     "POST /seals",
     "POST /seals/verify",
+    "GET /storage",
+    "POST /storage/initialize",
     "GET /credentials",
 ]
 """What is about every record, or about none: a grant that a pattern narrows does not give it, whatever kinds it names."""
@@ -326,7 +338,7 @@ ABOUT_ALL = [
 @pytest.mark.parametrize("operation", ABOUT_ALL)
 async def test_what_is_about_all_takes_a_grant_that_is_not_narrowed(scene: Scene, operation: str) -> None:
     method, path = operation.split()
-    sent: dict[str, Any] | None = {} if path == "/seals/verify" else None
+    sent: dict[str, Any] | None = {} if path in ("/seals/verify", "/storage/initialize") else None
     refused = await scene.narrow.request(method, path, json=sent)
     assert (refused.status_code, refused.json()["code"]) == (403, "Forbidden")
     if path != "/credentials":

@@ -21,9 +21,11 @@ from moorage.kernel.instants import Instant
 from moorage.runs.protocol import BodyInfo, Execution
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import take
-from moorage.store.directory import DirectoryBlobs
+from moorage.store import recovery
+from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.timers import clock
+from tests.contract.adapters import at_once
 
 ROOT = "root-token-for-tests"
 URL = "http://moorage.test"
@@ -59,6 +61,8 @@ class Deployment:
             self._connection.executescript(file.read_text())
         self._offset = 0
         self.blobs = DirectoryBlobs(blobs)
+        self.frontiers = DirectoryFrontiers(blobs)
+        at_once(recovery.initialize(self.database(), self.frontiers, self.now(), "moorage"))
         self.registry = bodies
         self.runners = HostRunners(self)
         self.ports = self._ports()
@@ -84,6 +88,7 @@ class Deployment:
             test_clock=self,
             runners=self.runners,
             bodies=Bodies(self.registry),
+            frontiers=self.frontiers,
         )
 
     def _host(self) -> Host:

@@ -9,15 +9,17 @@ from moorage.kernel import ids
 from moorage.kernel.errors import BlobMissing
 from moorage.kernel.instants import Instant
 from moorage.store import blobkeys
-from moorage.store.blobkeys import BLOB_PREFIX, UPLOAD_PREFIX, blob_key, upload_key
+from moorage.store.blobkeys import BLOB_PREFIX, RECOVERY_PREFIX, UPLOAD_PREFIX, blob_key, recovery_key, upload_key
 from tests.contract.adapters import ROOT
 
 LAYOUT = tomllib.loads((ROOT / "r2_layout" / "layout.toml").read_text())
 SHA256 = "0123456789abcdef" * 4
 UPLOAD = ids.new("upl", Instant(1_800_000_000_000))
+IDENTITY = ids.new("rcv", Instant(1_800_000_000_000))
 BUILDERS: dict[str, tuple[Callable[[str], str], dict[str, str]]] = {
     BLOB_PREFIX: (blob_key, {"sha256": SHA256}),
     UPLOAD_PREFIX: (upload_key, {"name": UPLOAD}),
+    RECOVERY_PREFIX: (recovery_key, {"identity": IDENTITY}),
 }
 
 
@@ -50,9 +52,15 @@ def test_only_a_name_of_ours_makes_the_key_of_an_upload(name: str) -> None:
         upload_key(name)
 
 
+@pytest.mark.parametrize("identity", ["", "rcv_", IDENTITY.upper(), IDENTITY + "x", "../" + IDENTITY, UPLOAD])
+def test_only_an_identity_makes_the_key_of_a_recovery_object(identity: str) -> None:
+    with pytest.raises(ValueError, match="not a recovery identity"):
+        recovery_key(identity)
+
+
 def test_no_rule_of_the_bucket_expires_what_the_database_may_refer_to() -> None:
     may_expire = {one["prefix"] for one in LAYOUT["prefix"] if one["expires"]}
-    assert BLOB_PREFIX not in may_expire
+    assert not {BLOB_PREFIX, RECOVERY_PREFIX} & may_expire
     for rule in LAYOUT["lifecycle"]:
         assert rule.keys() - {"id", "prefix"} in ({"abort_multipart_days"}, {"expire_days"})
         assert "expire_days" not in rule or rule["prefix"] in may_expire

@@ -1,8 +1,9 @@
 """The harness Worker: a transaction arrives as data, runs through the real adapter, and its outcome leaves as data.
 
 POST /database/{read,commit,initialize}, /sql, /reset, /blobs/{put,get,size,delete,list,damage,keys}, and for streams
-/blobs/{put_stream,spool,adopt,discard,discard_before,open,page}. An error of the adapter is answered with its code and
-detail; a conflict with the number of its precondition or the name of its uniqueness.
+/blobs/{put_stream,spool,adopt,discard,discard_before,open,page}; /frontiers/{keep,read,identities}.
+An error of the adapter is answered with its code and detail; a conflict with the number of its precondition or the name of
+its uniqueness.
 """
 
 import base64
@@ -17,7 +18,7 @@ from workers import Response, WorkerEntrypoint
 
 from moorage.edge.convert import array, bound, plain, raw
 from moorage.edge.d1 import D1Database
-from moorage.edge.r2 import R2Blobs
+from moorage.edge.r2 import R2Blobs, R2Frontiers
 from moorage.edge.streams import Incoming, pieces
 from moorage.kernel.errors import BlobCorrupt, MoorageError
 from moorage.kernel.instants import Instant
@@ -69,6 +70,8 @@ class Default(WorkerEntrypoint):  # type: ignore[misc]
         if verb == "damage":
             await bucket.put(BLOB_PREFIX + wanted["sha256"], to_js(base64.b64decode(wanted["content"])))
             return {}
+        if room == "frontiers":
+            return await _frontiers(R2Frontiers(bucket), verb, wanted)
         fault = wanted.get("fault") or {}
         faulty = FaultyBucket(bucket, fault.get("kind"), fault.get("times", 1))
         try:
@@ -171,6 +174,16 @@ async def _open(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
 async def _page(blobs: R2Blobs, wanted: dict[str, Any]) -> dict[str, Any]:
     found = await blobs.page(wanted["after"], wanted["limit"])
     return {"items": [[one.sha256, one.size, one.uploaded] for one in found]}
+
+
+async def _frontiers(frontiers: R2Frontiers, verb: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    if verb == "keep":
+        await frontiers.keep(wanted["identity"], base64.b64decode(wanted["content"]))
+        return {}
+    if verb == "read":
+        content = await frontiers.read(wanted["identity"])
+        return {"content": None if content is None else base64.b64encode(content).decode()}
+    return {"identities": list(await frontiers.identities())}
 
 
 _STREAMS = {

@@ -16,10 +16,12 @@ from moorage.api.ports import Ports, Settings
 from moorage.api.ringing import RingingDatabase
 from moorage.api.runners import HostRunners
 from moorage.kernel.instants import Instant, after
-from moorage.store.ports import Blobs
+from moorage.store import recovery
+from moorage.store.ports import Blobs, Frontiers
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.timers import clock
 from moorage.timers.bell import HostBells
+from tests.contract.adapters import HeldFrontiers, at_once
 
 ROOT = "root-token-for-tests"
 ORIGIN = "https://app.example.test"
@@ -35,12 +37,19 @@ class House:
     woken: list[Instant] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     blobs: Blobs | None = None
+    frontiers: Frontiers | None = field(default_factory=HeldFrontiers)
     bells: HostBells = field(init=False)
     runners: HostRunners = field(init=False)
 
     def __post_init__(self) -> None:
         self.bells = HostBells(time.monotonic, lambda kind: look_for(self.database(), kind))
         self.runners = HostRunners(ring=self.bells.ring)
+
+    def initialized(self) -> "House":
+        """The same, its storage bound as `moorage storage initialize` binds it."""
+        assert self.frontiers is not None
+        at_once(recovery.initialize(self.database(), self.frontiers, self.now, "moorage"))
+        return self
 
     def database(self) -> SqliteDatabase:
         return SqliteDatabase(self.connection)
@@ -58,6 +67,7 @@ class House:
             "test_clock": self,
             "bells": self.bells,
             "runners": self.runners,
+            "frontiers": self.frontiers,
         }
         return assemble(**{**wanted, **changes})
 
@@ -91,7 +101,7 @@ def schema() -> str:
 def house(schema: str) -> House:
     connection = connect(":memory:")
     connection.executescript(schema)
-    return House(connection)
+    return House(connection).initialized()
 
 
 @pytest.fixture

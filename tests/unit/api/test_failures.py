@@ -9,6 +9,7 @@ import pytest
 from moorage.api import problems
 from moorage.api.app import build_app
 from moorage.kernel import errors
+from moorage.store.schema import SCHEMA
 from moorage.store.sqlite import SqliteDatabase, connect
 from tests.unit.api.conftest import ROOT, House, client_of
 from tests.unit.api.test_requests import OPEN, OPERATIONS, filled, problem
@@ -72,7 +73,7 @@ async def test_another_schema_refuses_everything_but_health(schema: str) -> None
         health = (await client.get("/health")).json()
         assert health["ok"] is False
         assert health["problem"]["code"] == "ExecutionSchemaIncompatible"
-        connection.execute("UPDATE moorage SET value = '2' WHERE key = 'schema'")
+        connection.execute("UPDATE moorage SET value = ? WHERE key = 'schema'", [str(SCHEMA)])
         assert (await client.get("/health")).json()["ok"] is True
         assert (await client.get("/kinds")).status_code == 200
 

@@ -54,7 +54,7 @@ async def echo(run: Run, value: Any) -> Any:
 async def house(schema: str, tmp_path: Path) -> House:
     connection = connect(":memory:")
     connection.executescript(schema)
-    return House(connection, blobs=DirectoryBlobs(tmp_path))
+    return House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from moorage.runs import looking
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
-from moorage.store.ports import Blobs, Database
+from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
 
@@ -77,6 +77,7 @@ def assemble(
     runners: Runners | None = None,
     bodies: Bodies | None = None,
     lives: Lives | None = None,
+    frontiers: Frontiers | None = None,
 ) -> Ports:
     """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another; without
     `runners`, nothing executes."""
@@ -94,6 +95,7 @@ def assemble(
         runners=runners or HostRunners(),
         lives=lives or _lives(database, now),
         bodies=bodies or NoBodies(),
+        frontiers=frontiers,
     )
 
 

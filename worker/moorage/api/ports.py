@@ -16,8 +16,8 @@ from moorage.runs.configuration import Configurations
 from moorage.runs.hosting import Fences
 from moorage.runs.protocol import BodyInfo, Execution
 from moorage.runs.tracing import NoSpans, Spans
-from moorage.store import schema
-from moorage.store.ports import Blobs, Database
+from moorage.store import recovery, schema
+from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells
 
 Wake = Callable[[Instant], None]
@@ -41,8 +41,10 @@ class Settings:
     `allow_local` lets destinations be on this network, for development. Artifacts are shredded when nobody has attached them
     in `attach_seconds`, unless their upload says otherwise; None keeps them. `runners` is among how many Runners the
     executions are shared whose scope nobody named. Tokens of runs are derived from `derivation_keys`: the first mints, all
-    are tried on replay. `otlp` says where spans of runs are sent, if anywhere. `url` is the deployment's own address, without
-    a slash at its end; runs name their awakeables' URLs by it, and by their path alone where it is empty.
+    are tried on replay. `otlp` says where spans of runs are sent, if anywhere. `url` is the deployment's own address,
+    without a slash at its end; runs name their awakeables' URLs by it, and by their path alone where it is empty. `project`
+    is whose storage this is, `profile` which kind of storage it takes itself to have, and `missing` names bindings that it
+    has not.
     """
 
     allowed_origins: frozenset[str] = frozenset()
@@ -55,6 +57,9 @@ class Settings:
     derivation_keys: tuple[str, ...] = field(default=(), repr=False)
     otlp: Otlp | None = None
     url: str = ""
+    project: str = "moorage"
+    profile: str = recovery.PROFILE
+    missing: tuple[str, ...] = ()
 
 
 class TestClock(Protocol):
@@ -159,7 +164,18 @@ class Ports:
     test_clock: TestClock | None = None
     spans: Spans = field(default_factory=NoSpans)
     gate: SchemaGate = field(default_factory=SchemaGate)
+    frontiers: Frontiers | None = None
+    binding: recovery.Gate = field(default_factory=recovery.Gate)
     ticks: Callable[[], float] = lambda: time.perf_counter() * 1000
+
+    async def admit_effects(self) -> None:
+        """Raise unless work that has effects may be admitted (clauses store.incomplete, store.recovery-identity).
+
+        Costs nothing once it was admitted in this isolate. Raises StorageProfileUnsupported, StorageCapabilityMissing,
+        ExecutionRecoveryMismatch.
+        """
+        told = self.settings
+        await self.binding.require(self.database, self.frontiers, told.project, told.profile, told.missing)
 
     def ended(self, runs: Sequence[Ended]) -> None:
         """Tell those who watch these runs, and the collector of spans. Returns at once and never fails."""

@@ -19,6 +19,7 @@ from moorage.client.records import Records
 from moorage.client.runs import Runs
 from moorage.client.seals import Seals
 from moorage.client.sessions import Sessions
+from moorage.client.storage import Storage
 from moorage.client.timing import RealTime, Timing
 from moorage.client.watch import watch
 from moorage.client.wire import Patience, Wire
@@ -70,6 +71,7 @@ class Moorage:
         self.artifacts = Artifacts(self.wire)
         self.seals = Seals(self.wire)
         self.runs = Runs(self.wire)
+        self.storage = Storage(self.wire)
 
     @classmethod
     def of_environment(cls, **options: Any) -> Self:

@@ -71,6 +71,7 @@ class Isolate:
             settings=variables.settings,
             secret=lambda name: settings.text(env, name),
             bodies=WorkerBodies(),
+            frontiers=storage.frontiers(env),
         )
 
     def now(self) -> Instant:

@@ -11,7 +11,18 @@ from moorage.edge.convert import absent, array, message_of, options, raw
 from moorage.edge.streams import Incoming, Outgoing, Verified, digest_of, sendable
 from moorage.kernel.errors import InternalError, MoorageError, RequestInvalid, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.store.blobkeys import BLOB_PREFIX, UPLOAD_PREFIX, blob_key, corrupt, mismatch, missing, upload_key, verify
+from moorage.store.blobkeys import (
+    BLOB_PREFIX,
+    RECOVERY_PREFIX,
+    UPLOAD_PREFIX,
+    blob_key,
+    corrupt,
+    mismatch,
+    missing,
+    recovery_key,
+    upload_key,
+    verify,
+)
 from moorage.store.ports import BlobRange, ByteStream, StoredBlob
 from moorage.store.transport import PATIENCE, Patience, resend
 
@@ -178,6 +189,35 @@ class R2Blobs:
             if isinstance(content, Incoming) and "(10" not in message:
                 raise RequestInvalid(f"the body ended before it was complete: {message[:100]}") from None
             raise _error(message) from None
+
+    async def _ask(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await resend(lambda: _told(ask), self._patience)
+
+
+class R2Frontiers:
+    """The objects of recovery identities. They are written and read as a whole, so every request may be sent again."""
+
+    def __init__(self, binding: Any, patience: Patience = PATIENCE) -> None:
+        self._bucket = raw(binding, "BLOBS")
+        self._patience = patience
+
+    async def keep(self, identity: str, content: bytes) -> None:
+        key = recovery_key(identity)
+        await self._ask(lambda: self._bucket.put(key, to_js(content)))
+
+    async def read(self, identity: str) -> bytes | None:
+        key = recovery_key(identity)
+        return await self._ask(lambda: self._body(key))
+
+    async def identities(self) -> Sequence[str]:
+        wanted = {"prefix": RECOVERY_PREFIX, "limit": 1000}
+        found = await self._ask(lambda: self._bucket.list(options(wanted)))
+        keys = [str(one.key) for one in found.objects if str(one.key).endswith(".json")]
+        return [key.removeprefix(RECOVERY_PREFIX).removesuffix(".json") for key in keys]
+
+    async def _body(self, key: str) -> bytes | None:
+        found = await self._bucket.get(key)
+        return None if absent(found) else bytes((await found.arrayBuffer()).to_bytes())
 
     async def _ask(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         return await resend(lambda: _told(ask), self._patience)

@@ -163,6 +163,7 @@ class _Crew:
 
     async def _take(self, execution_id: str, /) -> Execution | None:
         builds = self._isolate.registry.builds()
+        await self._isolate.ports.admit_effects()
         async with self._taking:
             return await take(self._database(), self._blobs, self._isolate.now(), execution_id, self._owner, builds)
 

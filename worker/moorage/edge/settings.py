@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from moorage.api.ports import Otlp, Settings
 from moorage.awakeables.derive import DERIVATION_KEYS, keys_of
 from moorage.kernel.limits import ARTIFACT_ATTACH_SECONDS
+from moorage.store import recovery
 
 ROOT_TOKEN: Final = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
 ALLOWED_ORIGINS: Final = "MOORAGE_ALLOWED_ORIGINS"
@@ -16,10 +17,15 @@ ALLOW_LOCAL: Final = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
 ATTACH_SECONDS: Final = "MOORAGE_ARTIFACT_ATTACH_SECONDS"
 URL: Final = "MOORAGE_URL"
 RUNNERS: Final = "MOORAGE_RUNNERS"
+PROJECT: Final = "MOORAGE_PROJECT"
+PROFILE: Final = "MOORAGE_STORAGE_PROFILE"
 OTLP_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OTLP_TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 OTLP_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
+
+BINDINGS: Final = ("DB", "BLOBS", "CLOCK", "BELL", "RUNNER")
+"""What wrangler.toml binds, and nothing with an effect is admitted without."""
 
 _RUNNERS: Final = 32
 _MOST_RUNNERS: Final = 1000
@@ -40,7 +46,8 @@ def read(env: Any) -> Variables:
     MOORAGE_ARTIFACT_ATTACH_SECONDS and MOORAGE_RUNNERS (what is no whole number in their bounds counts as unset),
     MOORAGE_DERIVATION_KEYS (secret; keys between commas, the root token is the last of them), OpenTelemetry's own
     OTEL_EXPORTER_OTLP_ENDPOINT, _TRACES_ENDPOINT and _HEADERS with OTEL_SERVICE_NAME, MOORAGE_TEST_CLOCK=1 and
-    MOORAGE_ALLOW_LOCAL_DESTINATIONS=1 (both for development)."""
+    MOORAGE_ALLOW_LOCAL_DESTINATIONS=1 (both for development), MOORAGE_PROJECT (whose storage this is) and
+    MOORAGE_STORAGE_PROFILE (refused unless it is the one that there is)."""
     root_token = text(env, ROOT_TOKEN)
     keys = keys_of(_listed(text(env, DERIVATION_KEYS)), root_token)
     otlp = _otlp(env)
@@ -56,6 +63,9 @@ def read(env: Any) -> Variables:
         derivation_keys=keys,
         otlp=otlp,
         url=(text(env, URL) or "").rstrip("/"),
+        project=text(env, PROJECT) or "moorage",
+        profile=text(env, PROFILE) or recovery.PROFILE,
+        missing=tuple(name for name in BINDINGS if getattr(env, name, None) is None),
     )
     return Variables(root_token, text(env, TEST_CLOCK) == "1", settings)
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from moorage.edge.d1 import D1Database
-from moorage.edge.r2 import R2Blobs
+from moorage.edge.r2 import R2Blobs, R2Frontiers
 from moorage.kernel.errors import StorageCapabilityMissing
-from moorage.store.ports import Blobs, Cost, Database
+from moorage.store.ports import Blobs, Cost, Database, Frontiers
 from moorage.store.transaction import Reading, Transaction
 
 
@@ -21,6 +21,14 @@ def blobs(env: Any) -> Blobs | None:
     """The Blobs, or None without a binding."""
     try:
         return R2Blobs(getattr(env, "BLOBS", None))
+    except StorageCapabilityMissing:
+        return None
+
+
+def frontiers(env: Any) -> Frontiers | None:
+    """The bucket's side of the recovery identity, or None without a binding."""
+    try:
+        return R2Frontiers(getattr(env, "BLOBS", None))
     except StorageCapabilityMissing:
         return None
 

@@ -29,6 +29,7 @@
     `- DeploymentError                      the storage or the deployment
        |- StorageBindingUnavailable, StorageCapabilityMissing 503
        |- ExecutionSchemaIncompatible, CapabilityUnwired, AwakeableTokenLost 503
+       |- ExecutionRecoveryMismatch, StorageProfileUnsupported 503
        |- BlobMissing, BlobCorrupt 500
        `- StorageLimitExceeded, InternalError 500
 
@@ -540,6 +541,18 @@ class StorageCapabilityMissing(DeploymentError):
 
 class ExecutionSchemaIncompatible(DeploymentError):
     """The database's schema is not the one that this executable supports."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class ExecutionRecoveryMismatch(DeploymentError):
+    """The database and the bucket are not bound to one another and to this project; nothing with an effect is admitted."""
+
+    tag = FailureTag.INCOMPATIBLE
+
+
+class StorageProfileUnsupported(DeploymentError):
+    """The deployment asks for a storage profile that this executable does not know."""
 
     tag = FailureTag.INCOMPATIBLE
 

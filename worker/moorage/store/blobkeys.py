@@ -8,8 +8,10 @@ from moorage.kernel.errors import BlobCorrupt, BlobMissing, DigestMismatch
 
 BLOB_PREFIX = "blobs/"
 UPLOAD_PREFIX = "uploads/"
+RECOVERY_PREFIX = "recovery/"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UPLOAD = re.compile(r"[a-z0-9_]{1,100}")
+_IDENTITY = re.compile(r"rcv_[a-z0-9]{26}")
 
 
 def blob_key(sha256: str) -> str:
@@ -24,6 +26,13 @@ def upload_key(name: str) -> str:
     if _UPLOAD.fullmatch(name) is None:
         raise ValueError("not the name of an upload")
     return UPLOAD_PREFIX + name
+
+
+def recovery_key(identity: str) -> str:
+    """`recovery/<identity>.json`, the object of a recovery identity. Raises ValueError for what is not one."""
+    if _IDENTITY.fullmatch(identity) is None:
+        raise ValueError("not a recovery identity")
+    return f"{RECOVERY_PREFIX}{identity}.json"
 
 
 def is_digest(text: str) -> bool:

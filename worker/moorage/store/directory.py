@@ -10,11 +10,13 @@ from typing import Final
 from moorage.kernel.instants import Instant
 from moorage.store.blobkeys import (
     BLOB_PREFIX,
+    RECOVERY_PREFIX,
     UPLOAD_PREFIX,
     blob_key,
     corrupt,
     mismatch,
     missing,
+    recovery_key,
     upload_key,
     verified,
     verify,
@@ -127,6 +129,30 @@ class DirectoryBlobs:
         handle, name = tempfile.mkstemp(dir=self._root)
         os.close(handle)
         return Path(name)
+
+
+class DirectoryFrontiers:
+    """The objects of recovery identities under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def keep(self, identity: str, content: bytes) -> None:
+        target = self._root / recovery_key(identity)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_suffix(".part")
+        _write(temporary, content)
+        _move(temporary, target)
+
+    async def read(self, identity: str) -> bytes | None:
+        try:
+            return (self._root / recovery_key(identity)).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    async def identities(self) -> Sequence[str]:
+        folder = self._root / RECOVERY_PREFIX
+        return sorted(path.stem for path in folder.glob("*.json")) if folder.exists() else []
 
 
 class _FileStream:

@@ -148,3 +148,16 @@ class Blobs(Protocol):
 
     def list(self) -> AsyncIterator[str]:
         """The digests of every object, in ascending order."""
+
+
+class Frontiers(Protocol):
+    """The bucket's side of the recovery identity: small objects at `recovery/<identity>.json`."""
+
+    async def keep(self, identity: str, content: bytes) -> None:
+        """Write the object of an identity, in the place of an earlier one."""
+
+    async def read(self, identity: str) -> bytes | None:
+        """Its bytes, or None when there is no such object."""
+
+    async def identities(self) -> Sequence[str]:
+        """The identities that have an object, oldest first; the first thousand."""

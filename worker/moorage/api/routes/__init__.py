@@ -18,6 +18,7 @@ from moorage.api.routes import (
     runs,
     seals,
     sessions,
+    storage,
     stream,
     system,
     testing,
@@ -43,6 +44,7 @@ _USUAL = (
     watch.api,
     seals.api,
     catalog.api,
+    storage.api,
     system.api,
 )
 

@@ -49,6 +49,7 @@ from moorage.kernel.errors import (
     CapabilityUnwired,
     CursorMoved,
     EntryUnknown,
+    ExecutionRecoveryMismatch,
     ExecutionRewindNotPending,
     ExecutionRewindPlanCurrent,
     ExecutionRewindUnsafe,
@@ -63,6 +64,7 @@ from moorage.kernel.errors import (
     RecordExists,
     RunEnded,
     RunMetadataTooLarge,
+    StorageCapabilityMissing,
 )
 from moorage.kernel.limits import ID_CHARACTERS, published
 from moorage.kernel.refusals import refused
@@ -98,6 +100,7 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
 
     Like `POST /runs`, but the caller is the host. The body need not be offered to others when `build` says what executes it.
     """
+    await request.ports.admit_effects()
     authority.demand(request.caller, "execute", sent.body)
     if sent.build is not None:
         info = hosting.info_of(sent.build.build(sent.body))
@@ -123,13 +126,18 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
     return Answer(wire.execution_wire(execution), 201, {"location": f"/runs/{execution.run_id}"})
 
 
-@api.post("/executions/claim", response_model=TakenShown)
+@api.post(
+    "/executions/claim",
+    response_model=TakenShown,
+    responses=fails(ExecutionRecoveryMismatch, StorageCapabilityMissing),
+)
 async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
     """Take executions that wait for a host with these bodies, each in the build that it is bound to.
 
     With `wait_seconds` the answer comes as soon as there is one, and is empty after that time. What a lost answer took is
     free again when its lease ends.
     """
+    await request.ports.admit_effects()
     builds = {one.body: one.told for one in sent.bodies}
     if len(builds) < len(sent.bodies):
         raise refused("/bodies", "names a body twice")

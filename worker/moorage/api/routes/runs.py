@@ -34,6 +34,7 @@ from moorage.kernel.errors import (
     EntryUnknown,
     ExecutionBusy,
     ExecutionPinMismatch,
+    ExecutionRecoveryMismatch,
     ExecutionRewindUnsafe,
     ExecutionUnknown,
     HistoryBoundSpelling,
@@ -42,6 +43,7 @@ from moorage.kernel.errors import (
     RunJournalRetired,
     RunMetadataTooLarge,
     RunUnknown,
+    StorageCapabilityMissing,
 )
 from moorage.kernel.limits import BODY_NAME_CHARACTERS, EXPORT_ITEMS, ID_CHARACTERS, RUNS_ITEMS, SCOPE_CHARACTERS
 from moorage.runs import admission, listing, record, restart, stop
@@ -71,6 +73,8 @@ OPENING = (
     ExecutionBusy,
     ExecutionPinMismatch,
     ExecutionUnknown,
+    ExecutionRecoveryMismatch,
+    StorageCapabilityMissing,
     IdempotencyConflict,
 )
 """What opening an execution may raise."""
@@ -90,6 +94,7 @@ async def start_run(request: ApiRequest, sent: RunSent) -> Response:
     When it is held, or bound to something else, the answer is 409, and a run that has failed says so. The same
     Idempotency-Key with the same content is the same run: 200 with its status.
     """
+    await request.ports.admit_effects()
     info = await find_body(request, sent.body)
     check_input(request, info, sent.input)
     ports = request.ports
@@ -217,11 +222,21 @@ async def stop_run(request: ApiRequest, run_id: RunId, sent: StopSent) -> Respon
     status_code=202,
     response_model=StartedShown,
     responses=_AGAIN
-    | fails(RunUnknown, RunJournalRetired, EntryUnknown, ExecutionRewindUnsafe, BodyUnknown, IdempotencyConflict),
+    | fails(
+        RunUnknown,
+        RunJournalRetired,
+        EntryUnknown,
+        ExecutionRewindUnsafe,
+        BodyUnknown,
+        ExecutionRecoveryMismatch,
+        StorageCapabilityMissing,
+        IdempotencyConflict,
+    ),
 )
 async def restart_run(request: ApiRequest, run_id: RunId, sent: RestartSent) -> Response:
     """Run again, in a fresh execution under the build that is registered now, from what an earlier run recorded before
     `from_step`. It takes grants to execute and to operate on the body."""
+    await request.ports.admit_effects()
     trace = trace_of(request.headers.get("traceparent"), request.headers.get("tracestate"))
     admitted = await restart.restart(
         request.db,

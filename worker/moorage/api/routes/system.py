@@ -11,11 +11,10 @@ from moorage.api.fields import Shown
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
 from moorage.kernel import errors, limits
+from moorage.store.recovery import PROFILE
 from moorage.store.schema import RECORD_FORMAT, SCHEMA
 
 api = router("system")
-
-PROFILE = "cloudflare-d1-r2"
 
 
 class HealthProblem(Shown):
