@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ops import projects, remote
 from ops.bodies_folder import BodiesOption, check_bodies
 from ops.bundle import VENDORED, Bundle, build_bundle, with_bodies, wrangler_env
 from ops.failure import CommandFailed
@@ -27,21 +28,26 @@ PLACEHOLDER_DATABASE = "00000000-0000-4000-8000-000000000000"
 def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Stop before anything leaves this machine.")] = False,
     bodies: BodiesOption = None,
+    project: projects.ProjectName = None,
 ) -> None:
-    """Vendor the Worker's packages, check the bundle, apply the D1 migrations and deploy."""
+    """Vendor the Worker's packages, check the bundle, apply the D1 migrations and deploy.
+
+    With --project, bind the storage of that deployment too, which a first deployment and each new schema need.
+    """
     console = Console(highlight=False)
     vendor()
     console.print("[green]✓[/green] the Worker's packages are vendored")
-    project = paths.ROOT
+    there = None if project is None else projects.load(project)
+    checkout = paths.ROOT
     if bodies is not None:
         names = check_bodies(bodies)
         console.print(f"[green]✓[/green] {len(names)} bodies: {', '.join(names)}")
-        project = with_bodies(paths.ROOT, bodies, paths.ROOT / "build" / "deploy")
+        checkout = with_bodies(paths.ROOT, bodies, paths.ROOT / "build" / "deploy")
     migrations = check_schema(paths.ROOT / "d1_schema")
     console.print(f"[green]✓[/green] {len(migrations)} migration(s), up to {migrations[-1]}")
     out = paths.ROOT / "build" / ("bundle" if bodies is None else "bundle-deploy")
     bundle = build_bundle(paths.ROOT, out, bodies=bodies)
-    check_bundle(bundle, paths.ROOT, project / "worker")
+    check_bundle(bundle, paths.ROOT, checkout / "worker")
     vendored = len(bundle.modules) - len(bundle.own_modules)
     console.print(f"[green]✓[/green] {len(bundle.own_modules)} modules of Moorage and {vendored} vendored files")
     console.print(f"[green]✓[/green] {size_line(bundle)}")
@@ -49,8 +55,15 @@ def command(
         console.print("Dry run: nothing was uploaded.")
         return
     check_account_ids(paths.ROOT / "wrangler.toml")
-    _wrangler(project, "d1", "migrations", "apply", "DB", "--remote")
-    _wrangler(project, "deploy")
+    _wrangler(checkout, "d1", "migrations", "apply", "DB", "--remote")
+    _wrangler(checkout, "deploy")
+    if there is None:
+        console.print("Bind the storage, unless it is: ./moorage storage initialize --url https://… --token …")
+        return
+    bound = remote.call(there.url, there.token, lambda moorage: moorage.storage.initialize(), remote.DEPLOYED)
+    console.print(
+        f"[green]✓[/green] the storage is bound: {bound.identity.identity}, generation {bound.identity.generation}"
+    )
 
 
 def vendor() -> None:

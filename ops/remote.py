@@ -56,6 +56,9 @@ def group(summary: str) -> typer.Typer:
 BRIEF = Patience(tries=4)
 """Somebody sits before the terminal: a deployment that is not there is told within two seconds."""
 
+DEPLOYED = Patience(tries=8)
+"""What was deployed this moment may take half a minute to be everywhere."""
+
 LASTING = Patience(tries=1_000_000)
 """For what goes on through every restart of the deployment until it is interrupted."""
 

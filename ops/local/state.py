@@ -18,6 +18,7 @@ FORMAT = 1
 """The number of the folder's layout. A folder with a higher one was written by a newer Moorage."""
 
 _D1_OBJECT = "miniflare-D1DatabaseObject"
+_R2_OBJECT = "miniflare-R2BucketObject"
 _GONE_WITHIN_SECONDS = 5.0
 
 
@@ -111,10 +112,15 @@ class StateFolder:
 
     def d1_file(self, database_id: str) -> Path:
         """Where Miniflare keeps the SQLite file of a D1 database: named after its object id, an HMAC of the id."""
-        key = hashlib.sha256(_D1_OBJECT.encode()).digest()
-        name = hmac.new(key, database_id.encode(), hashlib.sha256).digest()[:16]
-        check = hmac.new(key, name, hashlib.sha256).digest()[:16]
-        return self.path / "d1" / _D1_OBJECT / f"{(name + check).hex()}.sqlite"
+        return self.path / "d1" / _D1_OBJECT / _file_of(_D1_OBJECT, database_id)
+
+    def r2_file(self, bucket: str) -> Path:
+        """Where Miniflare keeps what it knows of a bucket's objects, as `d1_file`."""
+        return self.path / "r2" / _R2_OBJECT / _file_of(_R2_OBJECT, bucket)
+
+    def r2_blobs(self, bucket: str) -> Path:
+        """The folder of the bytes of a bucket's objects."""
+        return self.path / "r2" / bucket / "blobs"
 
     def write_private(self, name: str, text: str) -> Path:
         """Write a file of the running edge that only its owner may read, for it may hold the root token."""
@@ -134,6 +140,13 @@ class StateFolder:
         # A number may belong to another program by now, so only what still looks like ours is ended.
         mine = [pid for pid in noted if any(word in command_line(pid) for word in ("workerd", "serve.mjs"))]
         end(mine)
+
+
+def _file_of(durable_object: str, name: str) -> str:
+    key = hashlib.sha256(durable_object.encode()).digest()
+    object_id = hmac.new(key, name.encode(), hashlib.sha256).digest()[:16]
+    check = hmac.new(key, object_id, hashlib.sha256).digest()[:16]
+    return f"{(object_id + check).hex()}.sqlite"
 
 
 def command_line(pid: int) -> str:

@@ -127,7 +127,7 @@ class Found:
 
 async def look(db: Database, frontiers: Frontiers, project: str) -> Found:
     """Compare the row, the object, the project and this executable's schema. One round trip to each; changes nothing."""
-    row = await _row(db)
+    row = await read(db)
     if row is None:
         return _without_row(await frontiers.identities())
     found = _of_row(row, project)
@@ -264,7 +264,8 @@ async def _advance(db: Database, now: Instant, project: str, found: Found, give_
         await _begin(db, now, Identity.fresh(project, now), found.identity)
 
 
-async def _row(db: Database) -> Identity | None:
+async def read(db: Database) -> Identity | None:
+    """What the database says it is bound to, or None."""
     reading = Reading()
     found = reading.ask(_ROW)
     await db.read(reading)
@@ -302,7 +303,7 @@ async def _rebind(db: Database, now: Instant, identity: Identity) -> None:
 
 async def _finish(db: Database, frontiers: Frontiers, now: Instant) -> None:
     """Write the object of whatever row is not confirmed, then confirm it."""
-    row = await _row(db)
+    row = await read(db)
     if row is None or row.confirmed_at is not None:
         return
     await frontiers.keep(row.identity, row.text().encode())
