@@ -6,8 +6,11 @@
 -- guards         one row for each outside effect that may be in flight. A row is removed by its holder when the callback
 --                returned, by a takeover that may send the same key again, or by an operator, and by nothing else; no time
 --                removes it. `label` and `input_sha256` are the journal entry, `idempotency_key` is what the request carries.
---                The destination deduplicates until admitted_at + window_seconds; NULL: it promises nothing.
---                `scopes` and `lease_keys` are what guard_rows protects for it, as JSON lists
+--                The destination deduplicates until since + window_seconds; NULL: it promises nothing.
+--                `since` is the instant from which the window counts: of this admission, or of an earlier one of the key
+--                whose request may have arrived. `scopes` and `lease_keys` are what guard_rows protects, as JSON lists
+-- guard_replays  keys whose guard was removed so that they are sent again: since when a request with them may have arrived.
+--                A window counts from there, however often it is sent
 -- guard_rows     what guards protect: a scope as `scope:<scope>`, an entity lease as `lease:<key>`. Its primary key is why
 --                no second callback is admitted on a row that is protected already. Every guard protects named rows: there
 --                is none over everything
@@ -44,16 +47,28 @@ CREATE TABLE IF NOT EXISTS guards (
     publication INTEGER NOT NULL CHECK (publication IN (0, 1)),
     window_seconds INTEGER CHECK (window_seconds > 0),
     admitted_at INTEGER NOT NULL,
+    since INTEGER NOT NULL,
     scopes TEXT NOT NULL,
     lease_keys TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS guards_by_execution ON guards (execution_id);
+CREATE INDEX IF NOT EXISTS guards_by_holder ON guards (holder);
 
 CREATE TABLE IF NOT EXISTS guard_rows (
     row TEXT NOT NULL PRIMARY KEY CHECK (row GLOB 'scope:?*' OR row GLOB 'lease:?*'),
     token TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS guard_rows_by_token ON guard_rows (token);
+
+CREATE TABLE IF NOT EXISTS guard_replays (
+    idempotency_key TEXT NOT NULL PRIMARY KEY,
+    execution_id TEXT NOT NULL,
+    since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS guard_replays_by_execution ON guard_replays (execution_id);
+
+-- The entity leases of executions, by execution: their keys begin with `entity:`.
+CREATE INDEX IF NOT EXISTS leases_of_entities ON leases (owner) WHERE key GLOB 'entity:*';
 
 CREATE TABLE IF NOT EXISTS guard_audit (
     id TEXT NOT NULL PRIMARY KEY,
@@ -64,6 +79,7 @@ CREATE TABLE IF NOT EXISTS guard_audit (
     actor TEXT NOT NULL,
     released_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS guard_audit_by_token ON guard_audit (token);
 CREATE TRIGGER IF NOT EXISTS guard_audit_is_never_changed BEFORE UPDATE ON guard_audit BEGIN
     SELECT RAISE(ABORT, 'guard_audit is append only');
 END;

@@ -29,6 +29,7 @@ FILLINGS = {
     "narrowed": "AND r.s1 = 1",
     "chosen": "SELECT id FROM records WHERE id = :record",
     "executions": "SELECT execution_id FROM executions WHERE execution_id = :execution_id",
+    "tokens": "SELECT token FROM guards WHERE token = :token",
     "holders": "SELECT value FROM json_each(:holders)",
     "selection": "SELECT 1 AS ordinal, id AS subject, kind, body_sha256 AS content_sha256, '{}' AS data FROM records"
     " WHERE id = :record",

@@ -7,6 +7,7 @@
     |  |- PayloadTooLarge 413           |- UnsupportedMediaType 415    |- MethodNotAllowed 405
     |  |- LengthRequired 411            |- DigestMismatch 422          |- RangeUnsatisfiable 416
     |  |- InputInvalid 422              |- HistoryBoundSpelling 400    |- RunMetadataTooLarge 413
+    |  |- ExecutionGuardEvidenceMismatch 422
     |  `- RouteUnknown 404
     |- AccessError                      who asks
     |  |- Unauthenticated 401, RunStreamUnauthorized 401
@@ -14,6 +15,7 @@
     |- Unknown                          what is asked for does not exist, or may not be seen
     |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
     |  |- AwakeableUnknown, LeaseUnknown, InterestUnknown, SessionUnknown 404
+    |  |- GuardUnknown, HolderUnknown 404
     |  `- RunUnknown, ExecutionUnknown, BodyUnknown, EntryUnknown 404
     |- Conflict                         what is asked for no longer agrees with what is stored
     |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead, RecordEnded,
@@ -22,6 +24,7 @@
     |  |- ExecutionPinMismatch, ExecutionBusy, ExecutionWoken, CursorMoved 409
     |  |- ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, RunJournalRetired 409
     |  |- CancelTargetNotInFlight, RunEnded, BodyConflict 409
+    |  |- GuardedElsewhere, ExecutionGuardBlocked, ExecutionGuardHeld, GuardReleased 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
     |  `- AwakeableTimedOut, AwakeableRejected, SessionExpired, ArtifactShredded, RecordRemoved 410
@@ -234,6 +237,12 @@ class RouteUnknown(RequestError):
     tag = FailureTag.UNKNOWN
 
 
+class ExecutionGuardEvidenceMismatch(RequestError):
+    """The evidence says nothing about the effect that the guard protects; the guard stays."""
+
+    status = 422
+
+
 # --- AccessError ----------------------------------------------------------------------------------------------------
 
 
@@ -330,6 +339,14 @@ class BodyUnknown(Unknown):
 
 class EntryUnknown(Unknown):
     """The execution has no entry under this key, or it has no value."""
+
+
+class GuardUnknown(Unknown):
+    """No guard has this token, or it is another holder's."""
+
+
+class HolderUnknown(Unknown):
+    """No holder is registered under this id, or it has exited: register another one before the first guard."""
 
 
 # --- Conflict -------------------------------------------------------------------------------------------------------
@@ -464,6 +481,26 @@ class RunEnded(Conflict):
 
 class BodyConflict(Conflict):
     """A body of this name is registered elsewhere."""
+
+
+class GuardedElsewhere(Conflict):
+    """Another callback is under way on a row that this one would protect: ask again when it has returned."""
+
+    tag = FailureTag.TRANSIENT
+
+
+class ExecutionGuardBlocked(Conflict):
+    """An outside effect may be in flight on what is to change hands; `token` names its guard. Ask again once it is released."""
+
+    tag = FailureTag.TRANSIENT
+
+
+class ExecutionGuardHeld(Conflict):
+    """The guard's owner has a live lease and its holder has not exited: the effect may be on its way at this moment."""
+
+
+class GuardReleased(Conflict):
+    """The guard was reconciled already; `audit` names the record of it."""
 
 
 # --- Gone -----------------------------------------------------------------------------------------------------------

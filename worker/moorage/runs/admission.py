@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from moorage.blobs import references
 from moorage.catalog.access import Caller
+from moorage.guards import blocked, release
+from moorage.guards import statements as guards
+from moorage.guards.model import Guard
 from moorage.history.append import Event, append, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
@@ -21,6 +24,7 @@ from moorage.journal.wake import REPAIR_MS
 from moorage.kernel import canonical, ids
 from moorage.kernel.errors import (
     ExecutionBusy,
+    ExecutionGuardBlocked,
     ExecutionPinMismatch,
     ExecutionUnknown,
     MoorageError,
@@ -32,7 +36,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
 from moorage.runs import admission_statements as statements
-from moorage.runs import authority, scopes, values
+from moorage.runs import authority, letting_go, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of
 from moorage.runs.protocol import CAPABILITIES, BodyInfo, Execution, Pins, Status, Trace
 from moorage.store.ports import Blobs, Database
@@ -80,6 +84,7 @@ class Planned:
     run: Answer
     pending: Answer
     due: Instant
+    guard: Answer | None = None
 
     @property
     def refusal(self) -> str | None:
@@ -170,8 +175,8 @@ async def admit(
     """Admit a run of a body, in one round trip unless its input is large. Its input was checked against the body before.
 
     `handoff` is for bodies of the Worker. Raises Forbidden, IdInvalid, PayloadTooLarge, RunMetadataTooLarge,
-    ExecutionBusy, ExecutionPinMismatch, ExecutionUnknown for a run's own scope whose execution is gone,
-    IdempotencyConflict. The first two conflicts leave a run that has failed, which `run_id` names.
+    ExecutionBusy, ExecutionPinMismatch, ExecutionGuardBlocked, ExecutionUnknown for a run's own scope whose execution is
+    gone, IdempotencyConflict. The first three conflicts leave a run that has failed, which `run_id` names.
     """
     check(caller, info, start)
     hand_over = handoff and info.host == "worker"
@@ -291,7 +296,8 @@ async def commit(
 
 
 def refusal(caller: Caller, planned: Planned) -> MoorageError:
-    """The error of an opening that a pending execution refused (clauses runs.live-owner, runs.pinned-plan-changed).
+    """The error of an opening that a pending execution refused (clauses runs.live-owner, runs.pinned-plan-changed,
+    guards.blocked).
 
     What the pending execution is, is told only to who may see its body.
     """
@@ -304,6 +310,8 @@ def refusal(caller: Caller, planned: Planned) -> MoorageError:
         wait = max(1, -(-(pending["expires_at"] - planned.execution.started_at) // 1000))
         detail = f"{who} holds the execution of scope {scope!r} under a live lease"
         return ExecutionBusy(detail, retry_after=wait, run_id=planned.run_id, scope=scope, **attempt)
+    if planned.refusal == "ExecutionGuardBlocked":
+        return _guarded(planned, seen)
     requested = planned.execution.pins
     if not seen:
         detail = f"the execution that is pending under scope {scope!r} is bound to other pins"
@@ -323,6 +331,16 @@ def refusal(caller: Caller, planned: Planned) -> MoorageError:
         requested=_told(requested),
         recoveries=recoveries,
     )
+
+
+def _guarded(planned: Planned, seen: bool) -> ExecutionGuardBlocked:
+    """A guard keeps the pending execution from the opening. Which one is told only to who may see its body."""
+    about: dict[str, Any] = {"run_id": planned.run_id, "scope": planned.execution.scope}
+    row = None if planned.guard is None else planned.guard.first()
+    if row is None or not seen:
+        return ExecutionGuardBlocked(f"a guard protects the execution of scope {about['scope']!r}", **about)
+    told = blocked.error(Guard.of(row), planned.execution.started_at)
+    return ExecutionGuardBlocked(told.detail, **about, **told.members)
 
 
 def _lease(now: Instant, runner: str, info: BodyInfo, handoff: bool, owner: str | None) -> Lease | None:
@@ -397,13 +415,16 @@ def _plan_named(
     tx.run(statements.SUPERSEDE, **row)
     append_selected(tx, actor, "run.closed", statements.SUPERSEDED, many=False, **row)
     tx.run(statements.OPEN_OR_JOIN, **row, takes=int(owner is not None), joined_wake_at=Instant(tx.now + REPAIR_MS))
+    if owner is not None:
+        release.replay(tx, letting_go.RUNNER, guards.OF_JOINED, scope=execution.scope, run_id=execution.run_id)
     run = tx.run(statements.RECORD_OR_REFUSAL, **row)
     append_selected(tx, actor, "run.opened", statements.OPENED, run_id=execution.run_id)
     tx.run(statements.NOTE_PLAN, **row)
     if owner is None:
         tx.poke(tx.run(statements.UNHELD, scope=execution.scope, run_id=execution.run_id))
     pending = tx.run(statements.PENDING, scope=execution.scope)
-    return Planned(execution.run_id, execution, lease, run, pending, due)
+    guard = tx.run(statements.GUARD, scope=execution.scope, run_id=execution.run_id)
+    return Planned(execution.run_id, execution, lease, run, pending, due, guard)
 
 
 async def _store(db: Database, blobs: Blobs | None, now: Instant, start: Start) -> tuple[Start, str | None]:

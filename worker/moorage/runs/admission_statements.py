@@ -5,12 +5,15 @@ A fresh scope is plain insertions. For a scope that a client named the transacti
 `run_id` of the execution is the opening that has it, so `executions.run_id = :run_id` says afterwards that it was admitted.
 """
 
+from moorage.guards.statements import COLUMNS, is_blocked
 from moorage.journal.statements import ALL
 from moorage.runs.steps_statements import steps_of
 
-# A pending execution of the scope that an opening under these pins may join: nobody holds it.
-_JOINABLE = """
+# A pending execution of the scope that an opening under these pins may join: nobody holds it, and no guard protects it but
+# one that gives way.
+_JOINABLE = f"""
 FROM executions WHERE scope = :scope AND plan_reference = :plan_reference AND (owner IS NULL OR expires_at <= :now)
+    AND NOT {is_blocked("executions")}
 """.strip()
 
 _EXECUTION = """
@@ -37,6 +40,7 @@ ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes =
     claimable = CASE WHEN :takes = 0 AND host = 'remote' THEN 1 ELSE 0 END,
     subject = excluded.subject, credential = excluded.credential
 WHERE executions.plan_reference = excluded.plan_reference AND (executions.owner IS NULL OR executions.expires_at <= :now)
+    AND NOT {is_blocked("executions")}
 {_TOLD}
 """
 
@@ -98,6 +102,8 @@ SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution
     CASE WHEN e.run_id = :run_id THEN NULL
         WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy',
             'message', 'run ' || e.run_id || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
+        WHEN e.plan_reference = :plan_reference THEN json_object('code', 'ExecutionGuardBlocked',
+            'message', 'a guard protects the scope''s execution: an effect may be in flight', 'tag', 'Transient')
         ELSE json_object('code', 'ExecutionPinMismatch',
             'message', 'the scope''s execution ' || e.execution_id || ' is pending under plan ' || e.plan_reference
             || '; this run asked for ' || :plan_reference, 'tag', 'Incompatible')
@@ -128,6 +134,12 @@ FROM executions WHERE scope = :scope
 
 # An execution of this scope is pending, so that it can be opened again.
 IS_PENDING = "SELECT 1 FROM executions WHERE scope = :scope"
+
+# The guard in the way of an opening that was refused.
+GUARD = f"""
+SELECT {COLUMNS} FROM guard_rows AS p CROSS JOIN guards AS g ON g.token = p.token
+WHERE p.row = 'scope:' || :scope AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.scope = :scope AND e.run_id = :run_id)
+"""  # noqa: S608
 
 # The joined execution that nobody holds yet, for whom to poke.
 UNHELD = (

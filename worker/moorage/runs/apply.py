@@ -11,6 +11,9 @@ from typing import Final
 
 from moorage.awakeables import entries as awakeables
 from moorage.catalog.revisions import REPLANS, KindChanged
+from moorage.guards.admit import NotAdmitted, Occupied
+from moorage.guards.entities import Denied
+from moorage.guards.entities import why as why_denied
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Value
 from moorage.kernel import canonical
@@ -29,15 +32,18 @@ from moorage.kernel.errors import (
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
-from moorage.runs import answers, statements, values
+from moorage.runs import answers, guarding, statements, values
 from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
 from moorage.runs.protocol import (
+    AdmitGuard,
     Await,
     Claim,
     Claimed,
     Close,
     CommitCursor,
     Done,
+    HoldEntity,
+    LetEntity,
     Mint,
     Minted,
     Operation,
@@ -45,6 +51,7 @@ from moorage.runs.protocol import (
     Put,
     Record,
     Recorded,
+    ReleaseGuard,
     SetMetadata,
     StartChild,
     Suspend,
@@ -53,8 +60,8 @@ from moorage.store.blobkeys import is_digest
 from moorage.store.transaction import Answer, Reading, Row
 
 _PLANS = 2 * REPLANS
-_UNSTORED = (Mint, SetMetadata, Suspend, Close)
-_ABOUT_NO_ENTRY = (SetMetadata, Suspend, Close)
+_ABOUT_NO_ENTRY = (SetMetadata, ReleaseGuard, HoldEntity, LetEntity, Suspend, Close)
+_UNSTORED = (Mint, *_ABOUT_NO_ENTRY)
 _ENDINGS: Final[frozenset[type]] = frozenset({Suspend, Close})
 _CLAIMS = (Claim, Await, StartChild)
 
@@ -64,7 +71,7 @@ async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> 
 
     The instants are those of which the Clock is to know now. Raises LeaseFenced, LeaseExpired, RunEnded, ExecutionWoken,
     CursorMoved, EntryUnknown for a record of what was never claimed, RequestInvalid, PayloadTooLarge, RunMetadataTooLarge,
-    and what publishing and starting raise.
+    what publishing and starting raise, and what the operations of guards and entities do.
     """
     if not operations:
         return [], []
@@ -88,6 +95,7 @@ def check(operations: Sequence[Operation]) -> None:
         raise RequestInvalid(f"a host applies at most {APPLY_OPERATIONS} operations at once")
     if any(type(one) in _ENDINGS for one in operations[:-1]):
         raise RequestInvalid("only the last operation may let go of the execution")
+    guarding.check(operations)
     for one in operations:
         if not isinstance(one, _ABOUT_NO_ENTRY):
             _check_key(one.key)
@@ -147,10 +155,23 @@ class _Applying:
             except KindChanged:
                 fresh = True
                 continue
+            except (Occupied, NotAdmitted, Denied) as refusal:
+                await self._guarded(refusal)
+                continue
             released = planned.released.first() if planned.released is not None else None
             due = [*planned.due, *([released["wake_at"]] if released and released["wake_at"] is not None else [])]
             return await self._answer(planned), due
         raise KindConflict("a kind is being redeclared; try again")
+
+    async def _guarded(self, refusal: Occupied | NotAdmitted | Denied) -> None:
+        """Return when it was admitted before and the answer was lost, or nothing is in the way any more; else raise why."""
+        ports, own = self._ports, self._planner.guarding
+        if isinstance(refusal, Denied):
+            raise await why_denied(ports.db, ports.now, refusal.wish)
+        if own is not None and isinstance(refusal, NotAdmitted):
+            raise await own.why(ports.db, ports.now)
+        if own is not None:
+            await own.occupied(ports.db, ports.now)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -158,16 +179,22 @@ class _Applying:
         operations, places, written = self._operations, planned.places, planned.written
         rows = [written.row(places[number]) if number in places else None for number in range(len(operations))]
         standing = self._planner.standing
+        guards = self._planner.guarding
+        told = {} if guards is None else {number: guards.outcome(number, one) for number, one in enumerate(operations)}
         missing = [
             one.key
-            for one, row in zip(operations, rows, strict=True)
-            if row is None and not isinstance(one, _UNSTORED) and one.key not in standing
+            for number, one in enumerate(operations)
+            if rows[number] is None
+            and not isinstance(one, _UNSTORED)
+            and one.key not in standing
+            and not (isinstance(one, AdmitGuard) and told[number])
         ]
         if missing and not isinstance(operations[-1], Close):
             standing = standing | await self._read(missing)
         settled = {entry.key: entry for answer in planned.settled for entry in load.entries_of(answer.rows)}
         return [
-            self._outcome(planned, number, one, rows[number], settled)
+            told.get(number)
+            or self._outcome(planned, number, one, rows[number], settled)
             or answers.repeated(one, self._fence, self._ports.now, standing)
             for number, one in enumerate(operations)
         ]
@@ -223,6 +250,8 @@ class _Applying:
             return self._again(load.entries_of(rows.rows))
         if mine and row["owner"] is not None and row["expires_at"] <= ports.now:
             raise LeaseExpired()
+        if mine and row["owner"] is not None and isinstance(last, Close) and row["ended_at"] is None:
+            raise await guarding.refusal(ports.db, ports.now, fence.execution_id)
         raise LeaseFenced()
 
     def _again(self, entries: Sequence[Entry]) -> list[Outcome]:

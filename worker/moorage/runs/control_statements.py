@@ -5,6 +5,7 @@ A run in flight is the `run_id` of an execution. `targets` is a JSON object of e
 they were read; a statement looks again, so that a picture gone stale does nothing.
 """
 
+from moorage.guards.statements import is_protected
 from moorage.runs.steps_statements import steps_of
 
 # --- stopping ---
@@ -66,10 +67,12 @@ run_id = :targets ->> execution_id AND (owner IS NULL OR expires_at <= :now)
     AND EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.status = 'canceled' AND r.ended_at = :now)
 """.strip()
 
-# Retires the executions of canceled runs that recorded nothing; the others wait for the next opening of their scope.
+# Retires the executions of canceled runs that recorded nothing; the others wait for the next opening of their scope. So does
+# what a guard protects: canceling hides no effect that has begun.
 RETIRE_EMPTY = f"""
 DELETE FROM executions WHERE {_CANCELED}
     AND NOT EXISTS (SELECT 1 FROM journal AS j WHERE j.execution_id = executions.execution_id AND j.state = 'done')
+    AND NOT {is_protected("executions.scope")}
 """
 KEEP = f"UPDATE executions SET owner = NULL, expires_at = NULL, wake_at = NULL, claimable = 0 WHERE {_CANCELED}"
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
+from moorage.guards.statements import FORGET_REPLAYS
 from moorage.history.append import CLOCK, append_selected
 from moorage.journal.wake import wake
 from moorage.kernel import canonical
@@ -83,5 +84,6 @@ class RunRetention:
         references.release_selected(tx, statements.LISTED_RUNS, runs=runs, before=before)
         removed = tx.run(statements.REMOVE, runs=runs, before=before)
         awakeables.forget(tx, statements.FORGOTTEN, executions=listed)
+        tx.run(FORGET_REPLAYS.replace("{executions}", statements.FORGOTTEN), executions=listed)
         await db.commit(tx)
         return removed.changes

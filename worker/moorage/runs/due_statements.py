@@ -1,6 +1,7 @@
 # ruff: noqa: S608 - statements are put together from constants only
 """The SQL of due executions, and of runs whose record is old."""
 
+from moorage.guards.statements import is_protected
 from moorage.kernel.limits import RUN_RETENTION_SECONDS
 from moorage.runs.steps_statements import steps_of
 
@@ -53,26 +54,28 @@ RETURNING execution_id, host, runner, body
 # The full ten minutes at or after the first instant at which a run has been over for long enough.
 EARLIEST_ENDED = f"""
 SELECT (ended_at + {int(RUN_RETENTION_SECONDS) * 1000} + 599999) / 600000 * 600000 AS due FROM runs
-WHERE ended_at IS NOT NULL
+WHERE ended_at IS NOT NULL AND NOT {is_protected("runs.scope")}
     AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'run_retention' AND item = 'sweep')
 ORDER BY ended_at LIMIT 1
 """
 ENDED = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_ENDED}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
 
-# The runs that have been over for longest.
-OLD_RUNS = """
-SELECT run_id, execution_id FROM runs WHERE ended_at <= :before ORDER BY ended_at LIMIT CAST(:limit AS INTEGER)
+# The runs that have been over for longest. Those of a scope that a guard protects are kept with it.
+OLD_RUNS = f"""
+SELECT run_id, execution_id FROM runs WHERE ended_at <= :before AND NOT {is_protected("runs.scope")}
+ORDER BY ended_at LIMIT CAST(:limit AS INTEGER)
 """
 
 # Executions whose last run is among them: nobody has opened their scope since.
 _LAST = "run_id IN (SELECT value FROM json_each(:runs))"
+_FREE = f"NOT {is_protected('executions.scope')}"
 RETIRING = f"""
 SELECT row_number() OVER (ORDER BY execution_id) AS ordinal, execution_id AS subject, NULL AS kind, NULL AS content_sha256,
     json_object('reason', 'retention', 'run_id', run_id, 'scope', scope) AS data
-FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST}
+FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST} AND {_FREE}
 """
 RETIRE_OLD = f"""
-DELETE FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST}
+DELETE FROM executions WHERE execution_id IN (SELECT r.execution_id FROM runs AS r WHERE r.{_LAST}) AND {_LAST} AND {_FREE}
 """
 
 # A parent that has not been taken since its child ended, for as long as that: the child's end is nowhere else.

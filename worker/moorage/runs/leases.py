@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from moorage.guards import entities
 from moorage.journal.model import Fence, Lease
 from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseExpired, LeaseFenced
@@ -22,14 +23,17 @@ def require_held(row: Row | None, fence: Fence, now: Instant) -> None:
 
 
 async def renew(db: Database, now: Instant, fences: Sequence[Fence]) -> dict[str, Lease]:
-    """Extend leases by OWNER_LEASE_SECONDS from now, in one round trip; one that was lost is missing in the answer.
+    """Extend leases by OWNER_LEASE_SECONDS from now, and those of the entities that the executions hold, in one round trip;
+    one that was lost is missing in the answer.
 
     None is shortened, and none that has run out is revived (clause leases.renew).
     """
     if not fences:
         return {}
     tx = Transaction(now)
-    renewed = tx.run(statements.RENEW, fences=_told(fences), expires_at=after(now, OWNER_LEASE_SECONDS))
+    told, until = _told(fences), after(now, OWNER_LEASE_SECONDS)
+    renewed = tx.run(statements.RENEW, fences=told, expires_at=until)
+    entities.renew(tx, told, until)
     await db.commit(tx)
     return {
         row["execution_id"]: Lease(row["epoch"], row["owner"], row["expires_at"], row["attempt"]) for row in renewed.rows

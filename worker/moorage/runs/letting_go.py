@@ -39,6 +39,18 @@ def suspend(tx: Transaction, fence: Fence, operation: Suspend) -> Answer:
     return tx.run(statements.SUSPEND, **where, until=operation.next_attempt_at, repair=REPAIR_MS)
 
 
+def closes_under(operation: Close) -> str:
+    """What an owner that closes its run has to hold. A success is retired, and a failure has to be known to be one; what was
+    canceled ends whatever may be in flight, and its execution stays (clauses guards.blocked, runs.cancel-keeps-effects)."""
+    match operation.status:
+        case "success":
+            return statements.HELD_AND_UNPROTECTED
+        case "failed":
+            return statements.HELD_AND_RETURNED
+        case "canceled":
+            return statements.HELD_AND_OPEN
+
+
 def close(tx: Transaction, fence: Fence, operation: Close, requested_plan: str | None = None) -> None:
     """End the run in a transaction in which it is open, and retire its execution unless something is left to replay.
 

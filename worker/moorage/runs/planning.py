@@ -18,6 +18,7 @@ from moorage.kernel.instants import Instant
 from moorage.records import publish
 from moorage.runs import children, letting_go, publication, settle, statements
 from moorage.runs.errors_text import stored
+from moorage.runs.guarding import GUARDING, Guarding
 from moorage.runs.principals import Principal
 from moorage.runs.protocol import (
     Await,
@@ -108,14 +109,20 @@ class Planner:
         self._execution = {"execution": fence.execution_id}
         self.standing: dict[EntryKey, Entry] = {}
         self.principal: Principal | None = None
+        self.guarding = Guarding(fence, operations) if any(isinstance(one, GUARDING) for one in operations) else None
 
     async def plan(self, *, fresh: bool) -> Planned:
         """The whole transaction; kinds are read anew when `fresh`."""
         fence, last = self._fence, self._operations[-1]
         tx = Transaction(self._ports.now)
         planned = Planned(tx)
-        held = statements.HELD_AND_OPEN if isinstance(last, Close) else statements.HELD
+        guarding = self.guarding
+        if guarding is not None:
+            guarding.release(tx)
+        held = letting_go.closes_under(last) if isinstance(last, Close) else statements.HELD
         tx.require(held, Lost(), execution=fence.execution_id, epoch=fence.epoch)
+        if guarding is not None:
+            guarding.require_released(tx)
         if self.principal is not None and any(type(one) in ACTING for one in self._operations):
             await self._act(planned, self.principal, fresh)
         awaited = [one.awakeable for one in self._operations if isinstance(one, Await)]
@@ -128,6 +135,8 @@ class Planner:
             self._confirm(tx, last)
         planned.written = write(tx, fence, planned.writes)
         self._after(planned)
+        if guarding is not None:
+            guarding.begin(tx)
         if isinstance(last, Suspend):
             planned.released = letting_go.suspend(tx, fence, last)
         else:

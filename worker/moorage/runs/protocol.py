@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from moorage.guards.model import EntityLease, Target
 from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import EARLIEST, Instant
@@ -21,7 +22,7 @@ Status = Literal["running", "waiting", "suspended", "success", "failed", "partia
 TERMINAL: frozenset[Status] = frozenset({"success", "failed", "partial_failure", "canceled"})
 
 CAPABILITIES: frozenset[str] = frozenset(
-    {"steps", "fetch", "sleep", "awakeables", "children", "publish", "cursors", "metadata"}
+    {"steps", "fetch", "sleep", "awakeables", "children", "publish", "cursors", "metadata", "guards", "entities"}
 )
 """What a host can ask of this substrate, by name (clause runs.unwired)."""
 
@@ -289,6 +290,61 @@ class CommitCursor:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmitGuard:
+    """Admit the callback of a claimed entry: a durable guard says from now on that its effect may be in flight, and keeps
+    what the execution holds from changing hands (clauses guards.acquire, guards.current-owner).
+
+    Answered by `Admitted`, and by `Recorded` when the entry has ended already; asked again, with the same guard. Send only
+    after that. `destination` is a declared one, whose window of deduplication counts; `publication` is for effects that
+    publish. `entities` are the leases that the callback relies on. One a list, and not with `Suspend` or `Close`. Raises
+    GuardedElsewhere while another callback is under way on something that this one would protect: nothing of the list was
+    done then. Raises HolderUnknown, DestinationUnknown, EntryUnknown, and LeaseFenced for an entity that is held no more.
+    """
+
+    key: EntryKey
+    holder: str
+    destination: str | None = None
+    publication: bool = False
+    entities: Sequence[EntityLease] = ()
+    op: Literal["admit_guard"] = "admit_guard"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGuard:
+    """Remove one's own guard once its callback has returned, or has certainly sent nothing. In the list that records the
+    outcome; whatever its place there, it is done before anything is recorded. Answered by `Done`, also when it is gone
+    already. Raises GuardUnknown for another holder's (clause guards.release)."""
+
+    token: str
+    holder: str
+    op: Literal["release_guard"] = "release_guard"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEntity:
+    """Hold an entity: no other execution works on it meanwhile. Answered by `EntityHeld`; asked again it is extended.
+
+    It lasts as long as the owner's lease and is renewed with it. Raises LeaseHeld while another execution has it, and
+    ExecutionGuardBlocked while a guard keeps it from changing hands: nothing of the list was done then. Not with `Suspend`
+    or `Close`.
+    """
+
+    namespace: str
+    key: str
+    op: Literal["hold_entity"] = "hold_entity"
+
+
+@dataclass(frozen=True, slots=True)
+class LetEntity:
+    """Let go of an entity. Answered by `Done`, also when it is not held. Raises ExecutionGuardBlocked while one's own guard
+    relies on it."""
+
+    namespace: str
+    key: str
+    op: Literal["let_entity"] = "let_entity"
+
+
+@dataclass(frozen=True, slots=True)
 class SetMetadata:
     """Replace the run's metadata. Past METADATA_BYTES: RunMetadataTooLarge, with nothing changed. Answered by `Done`."""
 
@@ -314,7 +370,12 @@ class Suspend:
 class Close:
     """End the run. Only as the last operation. `success` retires the execution, with its journal; so does any end of an
     execution that recorded nothing. Otherwise the execution stays for the next opening of its scope (clauses
-    runs.pin-release, runs.partial-failure, runs.resumable-remains)."""
+    runs.pin-release, runs.partial-failure, runs.resumable-remains).
+
+    It raises ExecutionGuardBlocked: a success while a guard protects the scope, a failure while the host's own guard is
+    held. A run that is canceled may have an effect in flight: it ends, and the execution stays with its guard (clause
+    runs.cancel-keeps-effects).
+    """
 
     status: Literal["success", "failed", "canceled"]
     result: Value | None = None
@@ -323,7 +384,23 @@ class Close:
 
 
 Operation = (
-    Claim | Record | Put | Fail | GiveUp | Mint | Await | StartChild | Publish | CommitCursor | SetMetadata | Suspend | Close
+    Claim
+    | Record
+    | Put
+    | Fail
+    | GiveUp
+    | Mint
+    | Await
+    | StartChild
+    | Publish
+    | CommitCursor
+    | AdmitGuard
+    | ReleaseGuard
+    | HoldEntity
+    | LetEntity
+    | SetMetadata
+    | Suspend
+    | Close
 )
 
 
@@ -353,11 +430,34 @@ class Minted:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """The callback may send, with this key in every request (`Idempotency-Key`), to `target` if a destination was named.
+
+    After `window_ends_at` the destination may have forgotten the key; None: it never promised to know it.
+    """
+
+    token: str
+    idempotency_key: str
+    admitted_at: Instant
+    publication: bool
+    window_ends_at: Instant | None = None
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntityHeld:
+    """The entity is the execution's until then, unless it is renewed. `lease` is what a guard shows."""
+
+    lease: EntityLease
+    expires_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Nothing more to tell."""
 
 
-Outcome = Claimed | Recorded | Minted | Done
+Outcome = Claimed | Recorded | Minted | Admitted | EntityHeld | Done
 
 
 class Substrate(Protocol):
@@ -378,10 +478,17 @@ class Substrate(Protocol):
         """A cursor of the scope, and its revision; None and 0 when there is none."""
 
     async def renew(self, fences: Sequence[Fence]) -> dict[str, Lease]:
-        """Extend the leases by OWNER_LEASE_SECONDS from now; by execution id. One that was lost is missing."""
+        """Extend the leases by OWNER_LEASE_SECONDS from now, and with them the entities that the executions hold; by
+        execution id. One that was lost is missing."""
 
     async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
         """The stops that were asked for, by execution id. One round trip, one row each."""
+
+    async def register_holder(self, holder: str, name: str) -> None:
+        """Register the identity that the host has drawn for itself (`guards.model.new_holder`), before its first guard."""
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        """Record that the host has stopped, once nothing that it sent is under way. Nothing else makes a holder gone."""
 
 
 # --- What a host tells its observers ---------------------------------------------------------------------------------

@@ -50,19 +50,20 @@ async def restart(
     "Before" is the order of the body: by the entries' positions, where branches stand one after the other. `body` tells a
     registered body by its name. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden,
     RunJournalRetired when nothing is pending any more, EntryUnknown when no entry has the label, ExecutionRewindUnsafe,
-    BodyUnknown, RequestInvalid for the reason, IdempotencyConflict.
+    ExecutionGuardBlocked while a guard protects its scope, BodyUnknown, RequestInvalid for the reason, IdempotencyConflict.
     """
     check_reason(reason)
     execution_id = await _execution_of(db, caller, run_id)
     try:
-        row, awaited = await pending_execution(db, caller, now, execution_id)
+        pending = await pending_execution(db, caller, now, execution_id)
     except ExecutionRewindNotPending:
         return await _restarted_before(db, key)
+    row = pending.row
     kept = prefix(await _entries(db, execution_id), from_step)
     info = await body(row["body"])
     tx = Transaction(now)
     caller.guard(tx)
-    require_safe(tx, row, awaited)
+    require_safe(tx, pending)
     leave(tx, caller.subject, execution_id, "it was restarted")
     tx.run(statements.RETIRE, executions=canonical.compact([execution_id]))
     start = _start(caller, row, trace, run_id)

@@ -7,6 +7,9 @@ from typing import Any
 
 from moorage.awakeables import executions as awakeables
 from moorage.catalog.access import Caller
+from moorage.guards import blocked
+from moorage.guards import statements as guards
+from moorage.guards.model import Guard
 from moorage.history.append import Event, append, append_selected
 from moorage.journal.wake import wake
 from moorage.kernel import ids
@@ -50,14 +53,15 @@ async def rewind(db: Database, caller: Caller, now: Instant, execution_id: str, 
 
     It takes grants to execute and to operate on the body. Raises ExecutionRewindNotPending, also for what the caller may
     not see; Forbidden; ExecutionRewindUnsafe while an attempt is live or waits for an instant, or an awakeable is pending
-    before its deadline; ExecutionRewindPlanCurrent unless an opening asked for another plan, which `force` overrides;
-    RequestInvalid for a reason that is empty or too long.
+    before its deadline; ExecutionGuardBlocked while a guard protects its scope; ExecutionRewindPlanCurrent unless an opening
+    asked for another plan, which `force` overrides; RequestInvalid for a reason that is empty or too long.
     """
     check_reason(reason)
-    row, pending = await pending_execution(db, caller, now, execution_id)
+    pending = await pending_execution(db, caller, now, execution_id)
+    row = pending.row
     tx = Transaction(now)
     caller.guard(tx)
-    require_safe(tx, row, pending)
+    require_safe(tx, pending)
     if not force:
         current = ExecutionRewindPlanCurrent(
             f"nothing asked scope {row['scope']!r} for another plan than {row['plan_reference']}: open it again to resume",
@@ -82,39 +86,52 @@ async def rewind(db: Database, caller: Caller, now: Instant, execution_id: str, 
     return rewound
 
 
-async def pending_execution(db: Database, caller: Caller, now: Instant, execution_id: str) -> tuple[Row, list[Row]]:
-    """A pending execution with its run, and the awakeables that are pending before their deadlines.
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A pending execution with its run, the awakeables pending before their deadlines, and the guard on its scope."""
 
-    Raises ExecutionRewindNotPending, Forbidden.
-    """
+    row: Row
+    awaited: list[Row]
+    guard: Guard | None
+
+
+async def pending_execution(db: Database, caller: Caller, now: Instant, execution_id: str) -> Pending:
+    """A pending execution, and what stands against retiring it. Raises ExecutionRewindNotPending, Forbidden."""
     reading = Reading()
     found = reading.ask(statements.PENDING, execution=execution_id)
     pending = awakeables.pending_of(reading, execution_id, now)
+    guard = reading.ask(guards.OF_EXECUTION, execution=execution_id)
     await db.read(reading)
     row = found.first()
     if row is None or not authority.sees(caller, row["body"]):
         raise ExecutionRewindNotPending()
     authority.demand(caller, "execute", row["body"])
     authority.demand(caller, "operate", row["body"])
-    return row, pending.rows
+    protecting = guard.first()
+    return Pending(row, pending.rows, None if protecting is None else Guard.of(protecting))
 
 
-def require_safe(tx: Transaction, row: Row, pending: list[Row]) -> None:
-    """Let the transaction commit only while the execution is pending and nothing of it is live, waiting or awaited."""
+def require_safe(tx: Transaction, pending: Pending) -> None:
+    """Let the transaction commit only while the execution is pending and nothing of it is live, in flight, waiting or
+    awaited."""
+    row = pending.row
     execution = row["execution_id"]
     tx.require(statements.IS_PENDING, ExecutionRewindNotPending(), execution=execution)
     told = {"execution_id": execution, "run_id": row["run_id"]}
     held = ExecutionRewindUnsafe(f"run {row['run_id']} holds the execution under a live lease", **told)
     tx.require(statements.IS_UNHELD, held, execution=execution)
+    blocked.require_free(tx, execution, pending.guard)
     until = "" if row["next_attempt_at"] is None else f" until {render(row['next_attempt_at'])}"
     tx.require(
         statements.IS_NOT_WAITING,
         ExecutionRewindUnsafe(f"run {row['run_id']} is waiting{until}", **told),
         execution=execution,
     )
-    names = [f"{one['label'] or one['id']} ({one['id']}, until {render(one['deadline'])})" for one in pending]
+    names = [f"{one['label'] or one['id']} ({one['id']}, until {render(one['deadline'])})" for one in pending.awaited]
     awaited = ExecutionRewindUnsafe(
-        f"the execution awaits {', '.join(names) or 'an awakeable'}", **told, awakeables=[one["id"] for one in pending]
+        f"the execution awaits {', '.join(names) or 'an awakeable'}",
+        **told,
+        awakeables=[one["id"] for one in pending.awaited],
     )
     awakeables.require_none_pending(tx, execution, awaited)
 

@@ -1,6 +1,7 @@
 """The SQL of the substrate: holding an execution, letting go of it, and what is written under its lease."""
 
 from moorage.awakeables.statements import HAS_ENDED
+from moorage.guards.statements import is_protected, is_replayable
 from moorage.runs.steps_statements import steps_of
 
 _MINE = "execution_id = :execution AND epoch = :epoch AND owner IS NOT NULL AND expires_at > :now"
@@ -14,6 +15,14 @@ HELD = f"SELECT 1 FROM executions WHERE {_MINE}"
 HELD_AND_OPEN = """
 SELECT 1 FROM executions AS e JOIN runs AS r ON r.run_id = e.run_id
 WHERE e.execution_id = :execution AND e.epoch = :epoch AND e.owner IS NOT NULL AND e.expires_at > :now AND r.ended_at IS NULL
+"""
+
+# ... and no guard protects its scope: what succeeds is retired.
+HELD_AND_UNPROTECTED = f"{HELD_AND_OPEN} AND NOT {is_protected('e.scope')}"
+
+# ... and no callback of its own may be under way: what fails is known to have.
+HELD_AND_RETURNED = f"""
+{HELD_AND_OPEN} AND NOT EXISTS (SELECT 1 FROM guards AS g WHERE g.execution_id = e.execution_id)
 """
 
 # What became of an execution whose fence did not hold, and of its latest run.
@@ -45,31 +54,43 @@ SELECT 1 WHERE NOT EXISTS (
 
 # --- taking ---
 
-# Takes an execution that nobody holds, or whose lease has run out, for a host that has the build it is bound to. Whoever
-# takes over what another owner did not let go of makes another attempt.
-TAKE = """
+_TAKES = """
 UPDATE executions SET epoch = epoch + 1,
     attempt = CASE WHEN owner IS NULL THEN attempt ELSE attempt + 1 END,
     owner = :owner, expires_at = :expires_at, wake_at = :expires_at, wakes = 0, claimable = 0
+""".strip()
+_TAKEN = "RETURNING execution_id, epoch, attempt, expires_at"
+_TO_BE_HAD = """
 WHERE execution_id = :execution AND (owner IS NULL OR expires_at <= :now)
     AND EXISTS (SELECT 1 FROM json_each(:builds) AS b WHERE b.key = executions.body AND b.value = executions.build)
     AND EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.ended_at IS NULL)
-RETURNING execution_id, epoch, attempt, expires_at
-"""
+""".strip()
+
+# Takes an execution that nobody holds, or whose lease has run out, and that no guard protects, for a host that has the build
+# it is bound to. Whoever takes over what another owner did not let go of makes another attempt.
+TAKE = f"{_TAKES} {_TO_BE_HAD} AND NOT {is_protected('executions.scope')} {_TAKEN}"
+
+# Takes one whose own guard gives way, because its key may be sent again.
+TAKE_OVER = f"{_TAKES} {_TO_BE_HAD} AND {is_replayable('executions')} {_TAKEN}"
 
 # Takes the first execution that waits for a host outside the Worker, of the builds that this host has.
-TAKE_NEXT = """
-UPDATE executions SET epoch = epoch + 1,
-    attempt = CASE WHEN owner IS NULL THEN attempt ELSE attempt + 1 END,
-    owner = :owner, expires_at = :expires_at, wake_at = :expires_at, wakes = 0, claimable = 0
-WHERE execution_id = (
-    SELECT c.execution_id FROM json_each(:builds) AS b CROSS JOIN executions AS c ON c.body = b.key AND c.claimable = 1
+_WAITS = """
+SELECT c.execution_id FROM json_each(:builds) AS b CROSS JOIN executions AS c ON c.body = b.key AND c.claimable = 1
     WHERE c.build = b.value AND (c.owner IS NULL OR c.expires_at <= :now)
         AND EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = c.run_id AND r.ended_at IS NULL)
+""".strip()
+TAKE_NEXT = f"""
+{_TAKES}
+WHERE execution_id = (
+    {_WAITS}
+        AND NOT {is_protected("c.scope")}
     LIMIT 1
 )
-RETURNING execution_id, epoch, attempt, expires_at
+{_TAKEN}
 """
+
+# The first one that waits so, and whose own guard gives way to a takeover.
+NEXT_TO_TAKE_OVER = f"{_WAITS} AND {is_replayable('c')} LIMIT 1"
 
 # The run goes on under the owner that has just taken its execution.
 RUNNING = """
@@ -167,11 +188,12 @@ FROM executions AS e JOIN runs AS r ON r.run_id = e.run_id WHERE e.execution_id 
 # The execution that waits for this one, if one does.
 PARENT_OF = "SELECT parent_execution FROM executions WHERE execution_id = :child AND parent_execution IS NOT NULL"
 
-# Retires an execution: always, or only if it has recorded nothing that a later run could replay.
-RETIRE = """
+# Retires an execution: always, or only if it has recorded nothing that a later run could replay; but none that a guard
+# protects.
+RETIRE = f"""
 DELETE FROM executions WHERE execution_id = :execution AND (CAST(:always AS INTEGER) = 1 OR NOT EXISTS (
     SELECT 1 FROM journal WHERE execution_id = :execution AND state = 'done'
-))
+)) AND NOT {is_protected("executions.scope")}
 """
 
 # The execution has been retired in this transaction.

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from moorage.awakeables.derive import Keys
+from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
+from moorage.guards import holders
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
@@ -14,6 +16,7 @@ from moorage.kernel.errors import BlobMissing, BodyUnknown, EntryUnknown, LeaseF
 from moorage.kernel.instants import Instant
 from moorage.runs import cursors, leases, settle, statements, values
 from moorage.runs.apply import apply
+from moorage.runs.letting_go import RUNNER
 from moorage.runs.planning import Ports
 from moorage.runs.principals import Principal, principal_of
 from moorage.runs.protocol import BodyInfo, Operation, Outcome, Pins, Stop
@@ -22,6 +25,9 @@ from moorage.store.transaction import Answer, Reading, Transaction
 from moorage.store.transport import resend
 
 _PRINCIPALS: Final = 1000
+
+WORKER: Final = Caller(RUNNER)
+"""As whom the Worker's own hosts register: nobody else's subject can be called so."""
 
 
 def _no_bodies(_name: str) -> BodyInfo | None:
@@ -106,6 +112,14 @@ class LocalSubstrate:
     async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
         """See `Substrate.stops`."""
         return await leases.stops(self.database(), fences)
+
+    async def register_holder(self, holder: str, name: str) -> None:
+        """See `Substrate.register_holder`: a holder of the Worker. Raises IdInvalid, HolderUnknown once it has exited."""
+        await holders.register(self.database(), WORKER, self.now(), holder, name, "worker")
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        """See `Substrate.exit_holder`. Raises HolderUnknown."""
+        await holders.exit_(self.database(), WORKER, self.now(), holder, reason, "worker")
 
     # --- large values that travel apart -------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Taking an execution that nobody holds: its lease, its run, and all that was recorded (clause runs.owner).
 
-One round trip: the lease is taken if it is free or has run out, the build that the execution is bound to is compared with
-the host's, waits that are over are written down, and the run and its entries are read. A build that the host does not have
-ends the run; the execution stays, bound as it was (clause runs.pinned-plan-changed).
+One round trip: the lease is taken if it is free or has run out and no guard protects the scope, the build that the execution
+is bound to is compared with the host's, waits that are over are written down, and the run and its entries are read. A build
+that the host does not have ends the run; the execution stays, bound as it was (clause runs.pinned-plan-changed).
 """
 
 import json
@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from moorage.guards import blocked, release
+from moorage.guards import statements as guards
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobCorrupt, BlobMissing, FailureTag
+from moorage.kernel.errors import BlobCorrupt, BlobMissing, ExecutionGuardBlocked, FailureTag
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_LEASE_SECONDS
 from moorage.runs import letting_go, settle, statements, values
@@ -43,37 +45,65 @@ async def take(
     It is not when somebody holds it under a live lease, when its run has ended, or when there is none. A run that is pinned
     to another build than the host's ends as failed with ExecutionPinMismatch, and one whose input cannot be read with
     BlobMissing or BlobCorrupt. An execution with a stop that was asked for is taken like any other: see `stop`.
+
+    Where a guard protects its scope it is taken only over the execution's own, whose holder has exited while the window
+    covers the key: the guard is removed in the same batch, and the step sends the same key again (clause guards.replay).
+    Raises ExecutionGuardBlocked otherwise.
     """
+    found = await _take(db, now, statements.TAKE, execution_id, owner, builds)
+    if found.claimed is None:
+        row = found.execution.first()
+        if row is None or _is_held(row, now) or row["status"] in TERMINAL:
+            return None
+        if builds.get(row["body"]) != row["build"]:
+            await _refuse(db, now, row, builds)
+            return None
+        found = await _take(db, now, statements.TAKE_OVER, execution_id, owner, builds)
+        if found.claimed is None:
+            guard = await blocked.of_execution(db, execution_id)
+            if guard is None:
+                return None
+            raise blocked.error(guard, now)
+    return await _held(db, blobs, now, found)
+
+
+async def _take(
+    db: Database, now: Instant, statement: str, execution_id: str, owner: str, builds: Mapping[str, str]
+) -> "_Found":
+    """Take an execution with `statement` if it may be; with TAKE_OVER its guard gives way in the same batch."""
     tx = Transaction(now)
     expires_at = after(now, OWNER_LEASE_SECONDS)
-    claimed = tx.run(
-        statements.TAKE,
-        execution=execution_id,
-        owner=owner,
-        expires_at=expires_at,
-        builds=canonical.compact(dict(builds)),
-    )
+    told = canonical.compact(dict(builds))
+    claimed = tx.run(statement, execution=execution_id, owner=owner, expires_at=expires_at, builds=told)
+    if statement is statements.TAKE_OVER:
+        where: dict[str, Any] = {"execution": execution_id, "owner": owner, "expires_at": expires_at}
+        release.replay(tx, letting_go.RUNNER, guards.OF_TAKEN, **where)
     found = _plan_reading(tx, execution_id, owner, expires_at)
     await db.commit(tx)
-    if claimed.first() is None:
-        await _refuse(db, now, found.execution.first(), builds)
-        return None
-    return await _held(db, blobs, now, found)
+    found.claimed = claimed.first()
+    return found
 
 
 async def take_next(db: Database, blobs: Blobs, now: Instant, owner: str, builds: Mapping[str, str]) -> Execution | None:
     """Take the oldest execution that waits for a host outside the Worker with one of these builds; None when none does.
 
-    Two round trips, or one that finds nothing. Executions pinned to another build are left to a host that has it.
+    Two round trips, or one that finds nothing. Executions pinned to another build are left to a host that has it; those
+    that a guard protects are passed over, but for one that gives way, as `take` says.
     """
     tx = Transaction(now)
     expires_at = after(now, OWNER_LEASE_SECONDS)
     wanted = canonical.compact(dict(builds))
     claimed = tx.run(statements.TAKE_NEXT, owner=owner, expires_at=expires_at, builds=wanted)
+    giving_way = tx.run(statements.NEXT_TO_TAKE_OVER, builds=wanted)
     await db.commit(tx)
     taken = claimed.first()
     if taken is None:
-        return None
+        if (left := giving_way.first()) is None:
+            return None
+        try:
+            return await take(db, blobs, now, left["execution_id"], owner, builds)
+        except ExecutionGuardBlocked:
+            return None  # it was released and taken meanwhile, and another effect begun
     tx = Transaction(now)
     found = _plan_reading(tx, taken["execution_id"], owner, expires_at)
     await db.commit(tx)
@@ -108,6 +138,7 @@ class _Found:
     """What a taking reads: the execution with its run, its entries, and the children whose results are apart."""
 
     def __init__(self, execution: Answer, entries: Answer, large: Answer) -> None:
+        self.claimed: Row | None = None
         self.execution = execution
         self.entries = entries
         self.large = large
@@ -165,12 +196,12 @@ def _with_ended(entries: list[Entry], ended: list[Entry]) -> list[Entry]:
     return [changed.get(entry.key, entry) for entry in entries]
 
 
-async def _refuse(db: Database, now: Instant, row: Row | None, builds: Mapping[str, str]) -> None:
+def _is_held(row: Row, now: Instant) -> bool:
+    return row["owner"] is not None and bool(row["expires_at"] > now)
+
+
+async def _refuse(db: Database, now: Instant, row: Row, builds: Mapping[str, str]) -> None:
     """End the run of an execution that is to be had, but not by a host with these builds."""
-    if row is None or row["status"] in TERMINAL or builds.get(row["body"]) == row["build"]:
-        return
-    if row["owner"] is not None and row["expires_at"] > now:
-        return
     tx = Transaction(now)
     where: dict[str, Any] = {"execution": row["execution_id"], "epoch": row["epoch"], "run": row["run_id"]}
     tx.require(statements.MAY_BE_REFUSED, _Changed(), **where)

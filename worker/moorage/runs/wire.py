@@ -8,20 +8,26 @@ the canonical text, so that what was recorded here and what was recorded there a
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moorage.guards.model import EntityLease, Target
 from moorage.journal.model import Entry, EntryKey, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, parse, render
 from moorage.runs.protocol import (
+    AdmitGuard,
+    Admitted,
     Await,
     Claim,
     Claimed,
     Close,
     CommitCursor,
     Done,
+    EntityHeld,
     Execution,
     Fail,
     Failure,
     GiveUp,
+    HoldEntity,
+    LetEntity,
     Mint,
     Minted,
     Operation,
@@ -31,6 +37,7 @@ from moorage.runs.protocol import (
     Put,
     Record,
     Recorded,
+    ReleaseGuard,
     SetMetadata,
     StartChild,
     Stop,
@@ -186,6 +193,10 @@ def operation_wire(operation: Operation) -> Json:
     match operation:
         case SetMetadata():
             return {**told, "metadata": dict(operation.metadata)}
+        case ReleaseGuard():
+            return {**told, "token": operation.token, "holder": operation.holder}
+        case HoldEntity() | LetEntity():
+            return {**told, "namespace": operation.namespace, "key": operation.key}
         case Suspend():
             _add(told, status=operation.status, next_attempt_at=_instant(operation.next_attempt_at))
             return {**told, "awaiting": [dict(one) for one in operation.awaiting]}
@@ -197,7 +208,7 @@ def operation_wire(operation: Operation) -> Json:
 
 
 def _keyed(
-    operation: Claim | Record | Put | Fail | GiveUp | Mint | Await | StartChild | Publish | CommitCursor,
+    operation: Claim | Record | Put | Fail | GiveUp | Mint | Await | StartChild | Publish | CommitCursor | AdmitGuard,
 ) -> Json:
     """What an operation on an entry tells beside its key."""
     told: Json = {}
@@ -227,7 +238,15 @@ def _keyed(
             told.update(position=operation.position, name=operation.name, expected=operation.expected)
             told.update(_sent(operation.value, "value"))
             _add(told, records=[dict(one) for one in operation.records] or None)
+        case AdmitGuard():
+            told.update(holder=operation.holder)
+            _add(told, destination=operation.destination, publication=operation.publication or None)
+            _add(told, entities=[_entity_wire(one) for one in operation.entities] or None)
     return told
+
+
+def _entity_wire(lease: EntityLease) -> Json:
+    return {"namespace": lease.namespace, "key": lease.key, "epoch": lease.epoch}
 
 
 def _sent(value: Value, name: str) -> Json:
@@ -257,8 +276,40 @@ def outcome_wire(outcome: Outcome) -> Json:
                 "deadline": render(outcome.deadline),
                 "url": outcome.url,
             }
+        case Admitted():
+            return _admitted_wire(outcome)
+        case EntityHeld():
+            lease = _entity_wire(outcome.lease)
+            return {"outcome": "entity_held", **lease, "expires_at": render(outcome.expires_at)}
         case Done():
             return {"outcome": "done"}
+
+
+def _admitted_wire(outcome: Admitted) -> Json:
+    told: Json = {
+        "outcome": "admitted",
+        "token": outcome.token,
+        "idempotency_key": outcome.idempotency_key,
+        "admitted_at": render(outcome.admitted_at),
+        "publication": outcome.publication,
+    }
+    _add(told, window_ends_at=_instant(outcome.window_ends_at))
+    if (target := outcome.target) is not None:
+        sent = {"name": target.name, "url": target.url, "methods": list(target.methods), "secret": target.secret}
+        told.update(destination=sent)
+    return told
+
+
+def _admitted_of(told: Mapping[str, Any]) -> Admitted:
+    sent = told.get("destination")
+    return Admitted(
+        told["token"],
+        told["idempotency_key"],
+        parse(told["admitted_at"]),
+        told["publication"],
+        _parsed(told.get("window_ends_at")),
+        None if sent is None else Target(sent["name"], sent["url"], tuple(sent["methods"]), sent["secret"]),
+    )
 
 
 def outcome_of(told: Mapping[str, Any]) -> Outcome:
@@ -270,6 +321,10 @@ def outcome_of(told: Mapping[str, Any]) -> Outcome:
             return Recorded(entry_of(told["entry"]))
         case "minted":
             return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
+        case "admitted":
+            return _admitted_of(told)
+        case "entity_held":
+            return EntityHeld(EntityLease(told["namespace"], told["key"], told["epoch"]), parse(told["expires_at"]))
         case "done":
             return Done()
         case other:

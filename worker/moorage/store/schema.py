@@ -49,6 +49,7 @@ TABLES = frozenset(
         "holders",
         "guards",
         "guard_rows",
+        "guard_replays",
         "guard_audit",
         "recovery",
     }

@@ -1,0 +1,36 @@
+"""What a guard keeps from changing hands, and how that is told (clause guards.blocked)."""
+
+from typing import Any
+
+from moorage.guards import statements
+from moorage.guards.model import COMMAND, Guard
+from moorage.kernel.errors import ExecutionGuardBlocked
+from moorage.kernel.instants import Instant
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+
+
+def error(guard: Guard, now: Instant) -> ExecutionGuardBlocked:
+    """The error that names the guard, its evidence class, and what releases it unless a replay does."""
+    told: Any = guard.evidence_class(now)
+    members: dict[str, Any] = {"token": guard.token, "evidence_class": told, "execution_id": guard.execution_id}
+    detail = f"guard {guard.token} protects it: an effect of step {guard.key.label!r} may be in flight ({told})"
+    if told != "replay-safe":
+        members["command"] = COMMAND.format(token=guard.token)
+        detail += f"; release it with `{members['command']}`"
+    return ExecutionGuardBlocked(detail, **members)
+
+
+async def of_execution(db: Database, execution_id: str) -> Guard | None:
+    """The guard that protects an execution's scope, if one does."""
+    reading = Reading()
+    found = reading.ask(statements.OF_EXECUTION, execution=execution_id)
+    await db.read(reading)
+    row = found.first()
+    return None if row is None else Guard.of(row)
+
+
+def require_free(tx: Transaction, execution_id: str, guard: Guard | None) -> None:
+    """Let the transaction commit only while no guard protects the execution's scope; `guard` is what was read of it."""
+    refusal = ExecutionGuardBlocked() if guard is None else error(guard, tx.now)
+    tx.require(statements.IS_FREE, refusal, execution=execution_id)
