@@ -126,6 +126,9 @@ OTHER_ROOMS = (
     "/awakeables",
     "/seals",
     "/sessions",
+    "/guards",
+    "/holders",
+    "/audit",
     "/storage",
 )
 
@@ -330,6 +333,11 @@ ABOUT_ALL = [
     "GET /storage",
     "POST /storage/initialize",
     "GET /credentials",
+    "GET /guards",
+    "GET /guards/summary",
+    "GET /guards/grd_1",
+    "GET /holders",
+    "GET /audit",
 ]
 """What is about every record, or about none: a grant that a pattern narrows does not give it, whatever kinds it names."""
 

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from moorage.catalog import destinations
-from moorage.catalog.access import Caller, Grant
+from moorage.catalog.access import Caller
 from moorage.catalog.model import DestinationDeclaration
-from moorage.guards import holders, listing, reconcile
+from moorage.guards import listing, reconcile
 from moorage.guards.listing import Wanted
 from moorage.guards.model import EntityLease, Guard, new_holder
 from moorage.guards.reconcile import Reconciled
 from moorage.journal.model import EntryKey, Fence
-from moorage.kernel.instants import Instant
 from moorage.kernel.pages import PageRequest
 from moorage.runs import rewind
-from moorage.runs.protocol import AdmitGuard, Admitted, Claim, EntityHeld, Execution, HoldEntity, Operation, ReleaseGuard
+from moorage.runs.protocol import AdmitGuard, Admitted, Claim, EntityHeld, Execution, HoldEntity, ReleaseGuard
 from moorage.store.transaction import Row
 from tests.contract.adapters import Store
-from tests.contract.harbor import BODIES, ROOT, Harbor, credential, key, record
+from tests.contract.harbor import ROOT, Harbor, key, record
 
 WINDOW = 3600
 STEP = key("charge")
@@ -88,7 +87,9 @@ class WatchHouse(Harbor):
         """The callback has returned."""
         await self.apply(fence, ReleaseGuard(token, self.holder), record(step.label, value))
 
-    async def working(self, scope: str | None = None, destination: str | None = None, **more: Any) -> tuple[Execution, Admitted]:
+    async def working(
+        self, scope: str | None = None, destination: str | None = None, **more: Any
+    ) -> tuple[Execution, Admitted]:
         """An execution that is held, with one effect in flight."""
         execution = await self.opened(scope=scope)
         return execution, await self.begin(execution.fence, destination=destination, **more)
@@ -138,5 +139,3 @@ class WatchHouse(Harbor):
         """What history tells of something."""
         rows = await self.store.sql("SELECT type FROM history WHERE subject = ? ORDER BY position", subject)
         return [row["type"] for row in rows]
-
-

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from moorage.api.operations import OperationSent
+from moorage.guards.model import EntityLease, Target
 from moorage.journal.model import NO_INPUT, Entry, EntryKey, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
@@ -40,6 +41,9 @@ records = st.lists(
     max_size=3,
 )
 
+leases = st.lists(st.builds(EntityLease, texts, texts, st.integers(1, 9)), max_size=2)
+targets = st.builds(Target, texts, texts, st.lists(st.sampled_from(["GET", "POST"])).map(tuple), st.none() | texts)
+
 operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(protocol.Claim, keys, st.sampled_from(["step", "sleep"]), positions, maybe_instant),
     st.builds(protocol.Record, keys, held),
@@ -51,6 +55,10 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(protocol.StartChild, keys, positions, st.just("b"), held, st.none() | st.just("s/1")),
     st.builds(protocol.Publish, keys, positions, records),
     st.builds(protocol.CommitCursor, keys, positions, texts, held, st.integers(0, 9), records | st.just([])),
+    st.builds(protocol.AdmitGuard, keys, texts, st.none() | texts, st.booleans(), leases),
+    st.builds(protocol.ReleaseGuard, texts, texts),
+    st.builds(protocol.HoldEntity, texts, texts),
+    st.builds(protocol.LetEntity, texts, texts),
     st.builds(protocol.SetMetadata, objects),
     st.builds(protocol.Suspend, st.just("suspended"), maybe_instant, st.lists(objects, max_size=2)),
     st.builds(protocol.Suspend, st.just("waiting"), instants, st.just([])),
@@ -78,6 +86,8 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(protocol.Claimed, st.integers(1, 9), st.none() | st.just("run_1")),
     st.builds(protocol.Recorded, entries),
     st.builds(protocol.Minted, texts, texts, instants, texts),
+    st.builds(protocol.Admitted, texts, texts, instants, st.booleans(), maybe_instant, st.none() | targets),
+    st.builds(protocol.EntityHeld, st.builds(EntityLease, texts, texts, st.integers(1, 9)), instants),
     st.just(protocol.Done()),
 )
 builds = st.builds(Build, texts, digests, st.dictionaries(texts, digests, max_size=2), st.none() | digests)

@@ -220,10 +220,19 @@ class StandingShown(Shown):
     wake_at: ShownInstant | None = None
 
 
-class OutcomeShown(Shown):
-    """What became of an operation."""
+class TargetShown(Shown):
+    """Where an admitted callback may send. `secret` names a binding that the host has to have."""
 
-    outcome: Literal["claimed", "recorded", "minted", "done"]
+    name: str
+    url: str
+    methods: list[str]
+    secret: str | None
+
+
+class OutcomeShown(Shown):
+    """What became of an operation. What was admitted sends `idempotency_key` as Idempotency-Key with every request."""
+
+    outcome: Literal["claimed", "recorded", "minted", "admitted", "entity_held", "done"]
     attempt: int | None = None
     ref: str | None = None
     entry: JournalEntryShown | None = None
@@ -231,6 +240,15 @@ class OutcomeShown(Shown):
     token: str | None = None
     deadline: ShownInstant | None = None
     url: str | None = None
+    idempotency_key: str | None = None
+    admitted_at: ShownInstant | None = None
+    publication: bool | None = None
+    window_ends_at: ShownInstant | None = None
+    destination: TargetShown | None = None
+    namespace: str | None = None
+    key: str | None = None
+    epoch: int | None = None
+    expires_at: ShownInstant | None = None
 
 
 class AppliedShown(Shown):

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from moorage.api.fields import JsonObject, Sent, SentInstant
+from moorage.guards.model import EntityLease
 from moorage.journal.model import NO_INPUT, EntryKey, Kind, Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
@@ -241,6 +242,65 @@ class CommitCursorOp(_Valued):
         return protocol.CommitCursor(self.key, self.position, self.name, self.told(), self.expected, records)
 
 
+class EntityLeaseSent(Sent):
+    """An entity that the execution holds, as `hold_entity` was answered."""
+
+    namespace: _Text
+    key: _Text
+    epoch: int = Field(ge=1, le=2**53 - 1)
+
+
+class AdmitGuardOp(KeyedSent):
+    """Admit the callback of a claimed entry: send only once it is answered as admitted. One a list."""
+
+    op: Literal["admit_guard"]
+    holder: _Text
+    destination: _Text | None = None
+    publication: bool = False
+    entities: list[EntityLeaseSent] = Field(default_factory=list, max_length=16)
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        leases = [EntityLease(one.namespace, one.key, one.epoch) for one in self.entities]
+        return protocol.AdmitGuard(self.key, self.holder, self.destination, self.publication, leases)
+
+
+class ReleaseGuardOp(Sent):
+    """Remove one's own guard once its callback has returned, in the list that records the outcome."""
+
+    op: Literal["release_guard"]
+    token: _Text
+    holder: _Text
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.ReleaseGuard(self.token, self.holder)
+
+
+class HoldEntityOp(Sent):
+    """Hold an entity, or extend the lease on it: no other execution works on it meanwhile."""
+
+    op: Literal["hold_entity"]
+    namespace: _Text
+    key: _Text
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.HoldEntity(self.namespace, self.key)
+
+
+class LetEntityOp(Sent):
+    """Let go of an entity."""
+
+    op: Literal["let_entity"]
+    namespace: _Text
+    key: _Text
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        return protocol.LetEntity(self.namespace, self.key)
+
+
 class SetMetadataOp(Sent):
     """Replace the run's metadata."""
 
@@ -307,6 +367,10 @@ OperationSent = Annotated[
     | StartChildOp
     | PublishOp
     | CommitCursorOp
+    | AdmitGuardOp
+    | ReleaseGuardOp
+    | HoldEntityOp
+    | LetEntityOp
     | SetMetadataOp
     | SuspendOp
     | CloseOp,

@@ -94,6 +94,14 @@ class HttpSubstrate:
         told = await self._call("POST", "/executions/stops", {"items": _items(fences)})
         return {one["execution_id"]: codec.stop_of(one["stop"]) for one in told["items"] if one.get("stop")}
 
+    async def register_holder(self, holder: str, name: str) -> None:
+        """See `Substrate.register_holder`."""
+        await self._call("POST", "/holders", {"id": holder, "name": name})
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        """See `Substrate.exit_holder`."""
+        await self._call("POST", f"/holders/{segment(holder)}/exit", {"reason": reason})
+
     # --- What a host needs beside it ----------------------------------------------------------------------------------
 
     async def open(self, sent: Mapping[str, Any], key: str | None = None) -> Execution:

@@ -490,7 +490,7 @@ class GuardedElsewhere(Conflict):
 
 
 class ExecutionGuardBlocked(Conflict):
-    """An outside effect may be in flight on what is to change hands; `token` names its guard. Ask again once it is released."""
+    """An outside effect may be in flight on what is to change hands; `token` names its guard. Ask again when it is gone."""
 
     tag = FailureTag.TRANSIENT
 

@@ -48,17 +48,23 @@ from moorage.kernel.errors import (
     BodyUnknown,
     CapabilityUnwired,
     CursorMoved,
+    DestinationUnknown,
     EntryUnknown,
+    ExecutionGuardBlocked,
     ExecutionRecoveryMismatch,
     ExecutionRewindNotPending,
     ExecutionRewindPlanCurrent,
     ExecutionRewindUnsafe,
     ExecutionUnknown,
     ExecutionWoken,
+    GuardedElsewhere,
+    GuardUnknown,
+    HolderUnknown,
     KindConflict,
     KindUnknown,
     LeaseExpired,
     LeaseFenced,
+    LeaseHeld,
     ParentUnknown,
     PayloadTooLarge,
     RecordExists,
@@ -89,6 +95,7 @@ _ACTING = (
     AwakeableTokenLost,
     CapabilityUnwired,
 )
+_GUARDING = (GuardedElsewhere, ExecutionGuardBlocked, GuardUnknown, HolderUnknown, DestinationUnknown, LeaseHeld)
 _ANY: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"schema": {}}}}}
 _ANSWER_BYTES = 8 * 2**20
 _LIMITS = ("apply_operations", "journal_", "owner_", "stop_poll_ms", "run_", "scope_characters", "wait_seconds")
@@ -129,13 +136,13 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
 @api.post(
     "/executions/claim",
     response_model=TakenShown,
-    responses=fails(ExecutionRecoveryMismatch, StorageCapabilityMissing),
+    responses=fails(ExecutionRecoveryMismatch, StorageCapabilityMissing, ExecutionGuardBlocked),
 )
 async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
     """Take executions that wait for a host with these bodies, each in the build that it is bound to.
 
     With `wait_seconds` the answer comes as soon as there is one, and is empty after that time. What a lost answer took is
-    free again when its lease ends.
+    free again when its lease ends. What a guard protects is passed over, and refused where `execution_id` asks for it.
     """
     await request.ports.admit_effects()
     builds = {one.body: one.told for one in sent.bodies}
@@ -199,11 +206,23 @@ async def show_execution(request: ApiRequest, execution_id: ExecutionId) -> Resp
 @api.post(
     "/executions/{execution_id}/journal",
     response_model=AppliedShown,
-    responses=fails(*_FENCED, RunEnded, ExecutionWoken, EntryUnknown, PayloadTooLarge, RunMetadataTooLarge, *_ACTING),
+    responses=fails(
+        *_FENCED,
+        RunEnded,
+        ExecutionWoken,
+        EntryUnknown,
+        PayloadTooLarge,
+        RunMetadataTooLarge,
+        *_ACTING,
+        *_GUARDING,
+        ExecutionRecoveryMismatch,
+    ),
 )
 async def apply_operations(request: ApiRequest, execution_id: ExecutionId, sent: ApplySent) -> Response:
     """Commit a list of operations as one transaction, under the lease, and answer each. It may be sent again as it is: what
     was carried out answers what it did then."""
+    if any(one.op == "admit_guard" for one in sent.operations):
+        await request.ports.admit_effects()
     fence = await held(request, execution_id, sent.epoch)
     outcomes = await substrate_of(request).apply(fence, [one.operation() for one in sent.operations])
     return Answer({"outcomes": [wire.outcome_wire(one) for one in outcomes]})
@@ -320,7 +339,7 @@ async def wait_for_execution(request: ApiRequest, execution_id: ExecutionId, sen
 @api.post(
     "/executions/{execution_id}/rewind",
     response_model=RewoundShown,
-    responses=fails(ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe),
+    responses=fails(ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, ExecutionGuardBlocked),
 )
 async def rewind_execution(request: ApiRequest, execution_id: ExecutionId, sent: RewindSent) -> Response:
     """Give up a pending execution with all that it recorded, so that its scope can be opened under another build or input.
