@@ -225,20 +225,12 @@ class Host:
             driving |= {self._core.start(self._heard(execution)) for execution in taken}
 
     async def _taken(self, room: int) -> list[Execution]:
-        """What one request takes. A stop lets it come to its end, and what it brings then is given up at once."""
-        taking = asyncio.ensure_future(self._substrate.take(self._wanted(limit=min(room, 10)), float(WAIT_SECONDS)))
-        try:
-            await _first_of(taking, self._stopping.wait())
-            if not taking.done():
-                await _first_of(taking, self._abandoning.wait())
-            if not taking.done():
-                return []
-            taken = taking.result()
-        finally:
-            taking.cancel()
-        if self._stopping.is_set():
-            await self._give_up([execution.fence for execution in taken])
-            return []
+        """What there is to take, or nothing after a while without anything. Only the waiting is broken off by a stop: nobody
+        could tell the deployment that whoever asked to take has left."""
+        wanted = self._wanted(limit=min(room, 10))
+        taken = await self._substrate.take(wanted)
+        if not taken:
+            await self._unless_stopped(self._substrate.due(wanted["bodies"], float(WAIT_SECONDS)))
         return taken
 
     async def _end(self) -> None:
@@ -289,9 +281,12 @@ class Host:
         return execution
 
     async def _unless_stopped(self, waiting: Any) -> None:
+        """Wait for it, at most until a stop. Raises what it raises."""
         task = asyncio.ensure_future(waiting)
         try:
             await _first_of(task, self._stopping.wait())
+            if task.done():
+                task.result()
         finally:
             task.cancel()
 
