@@ -150,7 +150,9 @@ class Memory:
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
-    def open(self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES) -> Execution:
+    def open(
+        self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES
+    ) -> Execution:
         text = canonical.dumps(given)
         execution = Execution(
             execution_id=name,
@@ -236,7 +238,14 @@ class Memory:
                     again = found.state == "waiting" and found.next_attempt_at == operation.until
                     return Claimed(found.attempt) if again else Recorded(found)
                 row.entries[operation.key] = Entry(
-                    operation.key, operation.kind, operation.position, "waiting", 1, row.epoch, now, next_attempt_at=operation.until
+                    operation.key,
+                    operation.kind,
+                    operation.position,
+                    "waiting",
+                    1,
+                    row.epoch,
+                    now,
+                    next_attempt_at=operation.until,
                 )
                 return Claimed(1)
             case Record():
@@ -281,7 +290,9 @@ class Memory:
             case Await():
                 return self._outside(row, operation.key, "wait", operation.position, operation.awakeable)
             case StartChild():
-                return self._outside(row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}")
+                return self._outside(
+                    row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}"
+                )
             case Publish():
                 if (found := row.entries.get(operation.key)) is not None:
                     return Recorded(found)

@@ -119,5 +119,3 @@ def numbered(nodes: Any, count: list[int]) -> Program:
         else:
             done.append(list(node))  # type: ignore[arg-type]
     return done
-
-

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from moorage.journal.model import idempotency_key
 from tests.unit.bodies import programs
 from tests.unit.bodies.memory import Row, World
 from tests.unit.bodies.programs import Outside, Program, program
@@ -54,15 +55,14 @@ async def survive(world: World, nodes: Program, kill: Any = None) -> Row:
 
 
 def check_effects(row: Row, calls: list[tuple[str, int, int]], kills: int) -> None:
-    """One idempotency key for each effect, and no more repetitions than kills and failures account for."""
-    keys: dict[int, set[str]] = {}
-    for key, number, _ in calls:
-        keys.setdefault(number, set()).add(key)
-    assert all(len(found) == 1 for found in keys.values())
-    assert len({key for found in keys.values() for key in found}) == len(keys)
-    tried = sum(entry.attempt for entry in row.entries.values() if entry.kind == "step")
-    assert len(calls) <= tried
-    assert tried - len(calls) <= kills
+    """One idempotency key for each effect, and it began as often as it was claimed, but for claims that a kill cut short."""
+    entries = {idempotency_key("exe_1", one.key): one for one in row.entries.values() if one.kind == "step"}
+    assert len({number for _, number, _ in calls}) == len({key for key, _, _ in calls})
+    for key, entry in entries.items():
+        began = [attempt for found, _, attempt in calls if found == key]
+        assert began == sorted(set(began)), "an attempt began twice"
+        assert entry.attempt - kills <= len(began) <= entry.attempt
+    assert {key for key, _, _ in calls} <= set(entries)
 
 
 async def replayed(nodes: Program, row: Row, world: World) -> tuple[Any, int]:

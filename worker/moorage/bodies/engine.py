@@ -317,10 +317,10 @@ class Engine:
         except ReplayDivergence as error:
             raise self.misused(error) from None
 
-    def join(self, branch: Branch) -> str:
+    def join(self, branch: Branch, kind: str) -> str:
         """As `Replay.join`; a divergence fails the run."""
         try:
-            return self.replay.join(branch)
+            return self.replay.join(branch, kind)
         except ReplayDivergence as error:
             raise self.misused(error) from None
 

@@ -133,8 +133,6 @@ async def gather(engine: Engine, coroutines: Sequence[Awaitable[T]], allow_parti
     """Run the branches side by side, and meet when all have ended. See `Run.gather`."""
     branch, position, token = _begin(engine, "run.gather", coroutines)
     try:
-        if engine.replay.entries.get(placed("run.first", position)) is not None:
-            raise engine.misused(ReplayDivergence(f"at {position} the body had a first, and now gathers"))
         if not coroutines:
             return Partial([], []) if allow_partial else []
         join = _Join(engine, branch, position, dict(enumerate(coroutines)))
@@ -214,11 +212,16 @@ def _begin(engine: Engine, what: str, coroutines: Sequence[Awaitable[Any]]) -> "
         for coroutine in coroutines:
             _drop(coroutine)
         raise ValueError(f"{what} takes at most {RUN_BRANCHES} branches, not {len(coroutines)}")
-    branch, token = engine.enter(what)
     try:
-        return branch, engine.join(branch), token
-    except BaseException:
-        engine.leave(branch, token)
+        branch, token = engine.enter(what)
+        try:
+            return branch, engine.join(branch, what), token
+        except BaseException:
+            engine.leave(branch, token)
+            raise
+    except Exception:
+        for coroutine in coroutines:
+            _drop(coroutine)
         raise
 
 
