@@ -163,7 +163,7 @@ class Hub:
             channel.stale, channel.sent_at = True, float("-inf")
         channel.watchers += 1
         try:
-            if channel.stale and not channel.over:
+            if channel.folded is None or (channel.stale and not channel.over):
                 await self._read(channel)
             if channel.folded is None:
                 raise RunUnknown
