@@ -48,10 +48,11 @@ class RunsDue:
         wake(tx, statements.REAPED_PARENT, execution=item)
         reaped = tx.run(statements.REAP, execution=item, error=_LAPSED)
         tx.run(statements.LET_GO, execution=item)
+        rested = tx.run(statements.REST, execution=item)
         poked = tx.run(statements.LOOK_AGAIN, execution=item, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
         tx.poke(poked)
         await db.commit(tx)
-        return len(reaped.rows) or len(poked.rows)
+        return len(reaped.rows) or len(poked.rows) or len(rested.rows)
 
 
 class RunRetention:
