@@ -1,7 +1,7 @@
 """A substrate in memory: the reference model that the engine is tested against, with faults at every place.
 
-It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time, awakeables
-and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
+It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time,
+awakeables and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
 StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect:
 the call never answers, `killed` is set, and the test lets go of the host.
 """
@@ -24,7 +24,7 @@ from moorage.kernel.errors import (
     LeaseFenced,
     StorageBindingUnavailable,
 )
-from moorage.kernel.instants import Instant, after, render
+from moorage.kernel.instants import Instant, after
 from moorage.runs.protocol import (
     CAPABILITIES,
     Await,
@@ -227,7 +227,7 @@ class Memory:
             raise LeaseExpired
         return row
 
-    def _one(self, row: Row, operation: Operation) -> Outcome:
+    def _one(self, row: Row, operation: Operation) -> Outcome:  # noqa: C901 - one case for each operation
         now = self.clock.now()
         match operation:
             case Claim(until=None):
@@ -276,7 +276,7 @@ class Memory:
             case _:
                 return self._other(row, operation, now)
 
-    def _other(self, row: Row, operation: Operation, now: Instant) -> Outcome:
+    def _other(self, row: Row, operation: Operation, now: Instant) -> Outcome:  # noqa: C901 - the same
         match operation:
             case Mint():
                 found = row.entries.get(operation.key)
@@ -453,7 +453,3 @@ class World:
 
     def entries(self, state: str | None = None) -> list[str]:
         return [one.key.label for one in self.row.entries.values() if state in (None, one.state)]
-
-
-def told_deadline(instant: Instant) -> str:
-    return render(instant)

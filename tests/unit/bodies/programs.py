@@ -49,10 +49,7 @@ async def program(run: Run, nodes: Any) -> Any:
 
 
 async def interpret(run: Run, nodes: Program) -> list[Any]:
-    found: list[Any] = []
-    for node in nodes:
-        found.append(await one(run, node))
-    return found
+    return [await one(run, node) for node in nodes]
 
 
 async def one(run: Run, node: Node) -> Any:

@@ -138,30 +138,33 @@ class Engine:
                 self.woken = False
                 await self._look()
                 continue
-            now = self.world.now()
-            if self._deadline is not None and now >= self._deadline:
-                self.fault = self.fault or RunDeadline(
-                    f"the run passed its deadline {render(self._deadline)}", self._blocked_label()
-                )
+            if self._deadline is not None and self.world.now() >= self._deadline:
+                passed = f"the run passed its deadline {render(self._deadline)}"
+                self.fault = self.fault or RunDeadline(passed, self._blocked_label())
                 await self._unwind(task)
                 return await self._ended(task)
-            if self._release_due(now):
-                continue
-            if overdue := [wait for wait in self._waits if wait.until is not None and wait.until <= now]:
-                # Its deadline has passed: whoever ends it wakes the run. Until then it has no instant of its own.
-                await self._look()
-                for wait in overdue:
-                    wait.until = None
-                continue
-            earliest = self._earliest()
-            if self.running == 0 and (earliest is None or earliest > after(now, SHORT_WAIT_SECONDS)):
-                if await self._suspend(task, earliest):
-                    return "waiting" if self._only_timed() else "suspended"
-                continue
-            if self.running == 0 and self.commits.waiting:
-                await self._flush()
-                continue
-            await self._until_changed(self._next_look(now, earliest))
+            if (end := await self._rest()) is not None:
+                return end
+
+    async def _rest(self) -> End | None:
+        """Let what is due go on; else wait until something happens, or let go of what only waits."""
+        now = self.world.now()
+        if self._release_due(now):
+            return None
+        if overdue := [wait for wait in self._waits if wait.until is not None and wait.until <= now]:
+            # Its deadline has passed: whoever ends it wakes the run. Until then it has no instant of its own.
+            await self._look()
+            for wait in overdue:
+                wait.until = None
+            return None
+        earliest = self._earliest()
+        if self.running == 0 and (earliest is None or earliest > after(now, SHORT_WAIT_SECONDS)):
+            return await self._suspend(earliest)
+        if self.running == 0 and self.commits.waiting:
+            await self._flush()
+            return None
+        await self._until_changed(self._next_look(now, earliest))
+        return None
 
     # --- the body and its end -----------------------------------------------------------------------------------------
 
@@ -234,8 +237,8 @@ class Engine:
         self.telling.report(status, error)
         return status
 
-    async def _suspend(self, task: "asyncio.Task[str]", earliest: Instant | None) -> bool:
-        """Let go of the execution while everything waits. False: something has ended meanwhile, or the run is lost."""
+    async def _suspend(self, earliest: Instant | None) -> End | None:
+        """Let go of the execution while everything waits. None: something has ended meanwhile, or the run is lost."""
         timed = self._only_timed()
         until = earliest if self._deadline is None else min(earliest or self._deadline, self._deadline)
         awaiting = [wait.told() for wait in self._waits if wait.kind != "flight"][:100]
@@ -244,17 +247,17 @@ class Engine:
             await self.commits.finish(*self.take_prelude(), operation)
         except ExecutionWoken:
             self.woken = True
-            return False
+            return None
         except asyncio.CancelledError:
             if self.commits.lost is None:
                 raise
-            return False
+            return None
         except MoorageError as refusal:
             self.commits.lose(refusal)
-            return False
+            return None
         self.commits.close()
         self.telling.report(operation.status, None)
-        return True
+        return operation.status
 
     async def _flush(self) -> None:
         """Store what waits to be told, before a wait in memory: a restart then waits for what remains."""

@@ -137,9 +137,6 @@ class Host:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
 
     async def settled(self) -> None:
         """Until nothing is in hand."""
@@ -193,6 +190,9 @@ class Host:
             return "lost", False
         finally:
             self._held.pop(execution.execution_id, None)
+            if not self._held and self._keeper is not None:
+                self._keeper.cancel()
+                self._keeper = None
         return ended, ended in ("waiting", "suspended") and (engine.woken or engine.stopping)
 
     # --- the keeper ---------------------------------------------------------------------------------------------------
