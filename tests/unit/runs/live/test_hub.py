@@ -306,9 +306,11 @@ async def test_a_client_comes_back_to_where_it_was(house: House) -> None:
     back = await house.watch(keeper.versions[2])
     assert [one["type"] for one in back.got] == ["update", "update", "update"]
     assert back.versions == keeper.versions[3:]
+    from_the_start = await house.watch(keeper.versions[0])
+    assert from_the_start.versions == keeper.versions[1:]
     lost = await house.watch(Version(999, 3))
     assert lost.got[0]["type"] == "snapshot"
-    for watcher in (keeper, back, lost):
+    for watcher in (keeper, back, from_the_start, lost):
         await watcher.stop()
 
 
