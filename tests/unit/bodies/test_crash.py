@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.journal.model import idempotency_key
+from moorage.journal.model import EntryKey, idempotency_key
 from moorage.kernel.instants import Instant
+from moorage.runs.protocol import Execution, Operation, Outcome, Record
 from tests.unit.bodies import programs
-from tests.unit.bodies.memory import Row, World
+from tests.unit.bodies.memory import Memory, Row, World
 from tests.unit.bodies.programs import Outside, Program, program
 
 PATIENCE = 300
@@ -23,7 +24,7 @@ async def survive(world: World, nodes: Program, kill: Any = None) -> Row:
     """Run to the end on as many hosts as it takes; everything that is asked for outside is answered once the run waits."""
     memory, clock = world.memory, world.clock
     programs.outside = Outside()
-    programs.outside.memory = memory
+    programs.outside.killed = memory.killed
     if kill is not None:
         kill(memory, programs.outside)
     host, execution = world.host, memory.open("program", nodes)
@@ -141,3 +142,41 @@ def test_a_database_that_does_not_answer_changes_nothing(nodes: Program, before:
         assert len(programs.outside.calls) == effects
 
     asyncio.run(check())
+
+
+# --- Negative controls: the checks above find a house that breaks its word -------------------------------------------
+
+
+class Forgetful(Memory):
+    """Keeps the claim of a step, and loses its value."""
+
+    def _one(self, row: Row, operation: Operation) -> Outcome:
+        if isinstance(operation, Record) and operation.key.label == "step":
+            return super()._one(replace(row, entries=dict(row.entries)), operation)
+        return super()._one(row, operation)
+
+
+class Overwriting(Memory):
+    """Lets a claim begin an entry anew that has ended."""
+
+    def _claim(self, row: Row, key: EntryKey, kind: Any, position: str) -> Outcome:
+        row.entries.pop(key, None)
+        return super()._claim(row, key, kind, position)
+
+    async def take(self, name: str) -> Execution | None:
+        taken = await super().take(name)
+        return None if taken is None else replace(taken, entries=())
+
+
+@pytest.mark.parametrize("broken", [Forgetful, Overwriting])
+async def test_a_house_that_forgets_is_found_out(broken: type[Memory]) -> None:
+    nodes: Program = [["step", 1, 0], ["sleep", 100], ["step", 2, 0]]
+    world = World(program)
+    world.memory.__class__ = broken
+    try:
+        row = await survive(world, nodes)
+        check_effects(row, programs.outside.calls, 0)
+        assert len(programs.outside.calls) == 2
+    except AssertionError:
+        return
+    pytest.fail("nothing was noticed")
