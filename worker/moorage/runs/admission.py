@@ -39,7 +39,7 @@ from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
 HANDOFF_SECONDS: Final = 30
-"""The lease with which an execution is handed to its Runner, which renews it at its first look. Of a thousand that are started
+"""The lease with which an execution is handed to its Runner, which renews it like any other. Of a thousand that are started
 at once the last ones come to that after more than ten seconds on a busy machine."""
 
 RECOVERIES: Final = ("restore the build that is pinned and open the scope again", "moorage run rewind {execution}")
