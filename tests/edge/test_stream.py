@@ -27,9 +27,10 @@ KEY = "collector-key-for-tests"
 
 
 class Collector:
-    """A collector of spans: what was posted to it, and with which headers."""
+    """A collector of spans, and a service that bodies ask: what was sent to it, and with which headers."""
 
     def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
         self.got: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.url = ""
 
@@ -54,9 +55,16 @@ def collecting() -> Iterator[Collector]:
     one = Collector()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            one.asked.append({name.lower(): value for name, value in self.headers.items()})
+            self._answer()
+
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers["content-length"]))
             one.got.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(text)))
+            self._answer()
+
+        def _answer(self) -> None:
             self.send_response(200)
             self.send_header("content-length", "2")
             self.end_headers()
@@ -445,6 +453,48 @@ async def test_a_run_that_ended_is_one_span_below_its_caller_s(
     assert posted[0][0]["x-key"] == KEY
     assert not {"WORTH-A-LOT", KEY} & set(json.dumps(posted[0][1]).split('"'))
     assert "WORTH-A-LOT" not in json.dumps(posted[0][1])
+
+
+@pytest.mark.clause("runs.trace-context")
+async def test_what_a_step_asks_of_others_names_the_step_s_own_span(
+    web: httpx.AsyncClient, collector: Collector, runs: Desk
+) -> None:
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "shop=1"}
+    run = await start(web, "trial.ask", {"url": f"{collector.url}/asked"}, **headers)
+    assert (await asyncio.to_thread(runs.until, run))["status"] == "success"
+    own, step = await asyncio.to_thread(collector.spans, run)
+    (asked,) = collector.asked
+    assert (step["name"], step["kind"], step["parentSpanId"]) == ("ask", 3, own["spanId"])
+    assert (asked["traceparent"], asked["tracestate"]) == (f"00-{TRACE}-{step['spanId']}-01", "shop=1")
+
+
+async def test_a_run_whose_host_is_elsewhere_is_seen_as_its_record_changes(
+    shop: LocalEdge, web: httpx.AsyncClient, collector: Collector
+) -> None:
+    build = {"implementation": "a" * 64}
+    offered = {"build": build, "effects": ["look"], "description": "Looks"}
+    good(await web.put("/bodies/stream.remote", json=offered))
+    asked = {"body": "stream.remote", "input": None, "holder": "host-1"}
+    held = good(await web.post("/executions", json=asked))
+    run, journal = held["run_id"], f"/executions/{held['execution_id']}/journal"
+    epoch = held["lease"]["epoch"]
+    watching = asyncio.create_task(by_socket(shop, run))
+    await asyncio.sleep(0.5)
+    look = {"label": "look", "kind": "step", "position": "0"}
+    good(await web.post(journal, json={"epoch": epoch, "operations": [{"op": "claim", **look}]}))
+    await asyncio.sleep(1.5)
+    recorded = {"op": "record", "label": "look", "value": 7}
+    good(await web.post(journal, json={"epoch": epoch, "operations": [recorded]}))
+    await asyncio.sleep(1.5)
+    began = time.monotonic()
+    close = {"op": "close", "status": "success", "result": 7}
+    good(await web.post(journal, json={"epoch": epoch, "operations": [close]}))
+    seen, closed = await watching
+    told = [step["status"] for message in seen.messages for step in message["steps"]]
+    assert (told, seen.last["status"], closed) == (["running", "success"], "success", 1000)
+    assert seen.last["host"] == "remote"
+    assert seen.came[-1] - began < 0.9
+    assert attributes((await asyncio.to_thread(collector.spans, run))[0])["moorage.run.status"] == "success"
 
 
 @pytest.mark.clause("runs.run-span")

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pydantic_core
@@ -21,11 +21,15 @@ from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_h
 from moorage.kernel.errors import FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
+from moorage.runs.tracing_context import traceparent
 
 T = TypeVar("T")
 
 KEPT_TEXT = 256 * 1024
 """Characters of a recorded value that stay in memory for whoever asks for it again; larger ones are read back."""
+
+CLOCK_SKEW_SECONDS = 0.1
+"""How long a host waits that comes too early by the house's clock."""
 
 NULL = "null"
 
@@ -99,6 +103,8 @@ async def _attempts(
             entry = engine.replay.entries[key] = outcome.entry
             if entry.state != "waiting":
                 return await _ended(engine, entry)
+            # The house's clock is behind this one: it says that the instant has not come.
+            entry = replace(entry, next_attempt_at=max(entry.next_attempt_at or now(), after(now(), CLOCK_SKEW_SECONDS)))
             continue
         attempt = _expect(outcome, Claimed).attempt
         began = now()
@@ -200,10 +206,7 @@ async def _bounded(work: Awaitable[str], within: float | None, engine: Engine) -
 def _step(engine: Engine, key: EntryKey, attempt: int) -> Step:
     execution = engine.execution
     idempotency = idempotency_key(execution.execution_id, key)
-    span = idempotency[-16:] if idempotency[-16:].strip("0") else execution.trace.span_id
-    return Step(
-        key.label, attempt, idempotency, f"00-{execution.trace.trace_id}-{span}-01", execution.run_id, execution.scope
-    )
+    return Step(key.label, attempt, idempotency, traceparent(execution.trace, key), execution.run_id, execution.scope)
 
 
 async def called(result: Any) -> Any:
