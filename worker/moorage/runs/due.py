@@ -35,9 +35,11 @@ class RunsDue:
 
     One of the Worker is poked again, until its Runner takes it. One of another host is offered when nobody holds it; when
     a host held it and let its lease run out, its run ends as a partial failure and the execution waits to be opened again.
+    A driven clock that passes many of its looks fires it once: nobody could follow a poke before the clock has arrived.
     """
 
     name = "run_due"
+    coalesces = True
     earliest = statements.EARLIEST_WAKE
     page = statements.WAKES
 
