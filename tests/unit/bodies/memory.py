@@ -412,12 +412,12 @@ class World:
         self._named = host
         self.host = self.another_host()
 
-    def another_host(self) -> Host:
+    def another_host(self, now: Callable[[], Instant] | None = None) -> Host:
         return Host(
             self.registry,
             self.memory,
             take=self.memory.take,
-            now=self.clock.now,
+            now=now or self.clock.now,
             sleep=self.clock.sleep,
             observer=self.told,
             **self._named,

@@ -1,6 +1,7 @@
 """Generated bodies: programs of steps, branches and waits, and one body that interprets them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -19,10 +20,13 @@ class Outside:
         self.tries: dict[int, int] = {}
         self.killed: asyncio.Event | None = None
         self.kill_at: tuple[int, str] | None = None
+        self.latency: Callable[[], Awaitable[None]] | None = None
 
     async def call(self, number: int, failing: int, step: Step) -> int:
         self.calls.append((step.idempotency_key, number, step.attempt))
         await self._maybe_killed("before")
+        if self.latency is not None:
+            await self.latency()
         await asyncio.sleep(0)
         self.tries[number] = self.tries.get(number, 0) + 1
         if self.tries[number] <= failing:

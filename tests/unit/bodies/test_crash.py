@@ -20,14 +20,16 @@ PATIENCE = 300
 EASY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-async def survive(world: World, nodes: Program, kill: Any = None) -> Row:
+async def survive(world: World, nodes: Program, kill: Any = None, *, again: bool = False) -> Row:
     """Run to the end on as many hosts as it takes; everything that is asked for outside is answered once the run waits."""
     memory, clock = world.memory, world.clock
-    programs.outside = Outside()
+    if not again:
+        programs.outside = Outside()
     programs.outside.killed = memory.killed
     if kill is not None:
         kill(memory, programs.outside)
-    host, execution = world.host, memory.open("program", nodes)
+    host, execution = world.host, await memory.take("exe_1") if again else memory.open("program", nodes)
+    assert execution is not None
     for _ in range(PATIENCE):
         task = host.start(execution)
         killed = asyncio.ensure_future(memory.killed.wait())
@@ -140,6 +142,46 @@ def test_a_database_that_does_not_answer_changes_nothing(nodes: Program, before:
         assert row.status == "success"
         assert row.result == result
         assert len(programs.outside.calls) == effects
+
+    asyncio.run(check())
+
+
+@pytest.mark.clause("runs.resumable-remains", "runs.cancel-race", "runs.cancel-keeps-effects")
+@given(programs.programs(), st.integers(1, 25), st.booleans())
+@EASY
+def test_a_stop_at_any_point_ends_once_and_what_was_recorded_is_resumed(
+    nodes: Program, number: int, at_effect: bool
+) -> None:
+    async def check() -> None:
+        result, _, _ = await _count(nodes)
+        world = World(program)
+        memory, clock = world.memory, world.clock
+        outside = programs.outside = Outside()
+
+        async def stop() -> None:
+            if (len(outside.calls) if at_effect else memory.calls) == number:
+                world.host.stop("exe_1")
+
+        memory.latency = outside.latency = stop
+        task = world.host.start(memory.open("program", nodes))
+        asked = await clock.drive(task)
+        if asked != "canceled":
+            return
+        assert world.row.status == "canceled"
+        begun = [entry for entry in world.row.entries.values() if entry.kind == "step" and entry.state == "pending"]
+        memory.latency = None
+        # The scope is opened again: what was recorded is replayed, what had begun begins again under its key.
+        world.row.status, world.row.owner, world.row.epoch = "waiting", None, 1
+        first = list(outside.calls)
+        outside.latency = None
+        row = await survive(world, nodes, again=True)
+        assert (row.status, row.result) == ("success", result)
+        redone = {key for key, _, _ in programs.outside.calls[len(first) :]} & {key for key, _, _ in first}
+        assert redone <= {
+            idempotency_key("exe_1", entry.key)
+            for entry in row.entries.values()
+            if entry.attempt > 1 or entry.key in {one.key for one in begun}
+        }
 
     asyncio.run(check())
 

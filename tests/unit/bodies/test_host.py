@@ -274,3 +274,65 @@ async def test_spans_are_told_once_at_the_end() -> None:
     (report,) = reports
     assert report.status == "success"
     assert [(step.label, step.status) for step in report.steps] == [("one", "success")] * 3
+
+
+@pytest.mark.clause("runs.abandoned")
+@pytest.mark.parametrize("ending", ["close", "suspend", "record"])
+async def test_who_is_fenced_while_it_lets_go_says_that_it_lost(ending: str) -> None:
+    @body("ends", effects=EFFECTS)
+    async def ends(run: Run) -> int:
+        await run.step("one", lambda: 1, input=1)
+        if ending == "suspend":
+            await run.sleep(100)
+        if ending == "record":
+            await run.gather(run.step("one", lambda: 1, input=2), run.step("hang", forever))
+        return 1
+
+    world = World(ends)
+    reports: list[Report] = []
+
+    async def taken_away() -> None:
+        if world.memory.calls == (3 if ending == "record" else 2):
+            world.row.epoch += 1
+
+    world.memory.latency = taken_away
+    assert await world.run("ends") == "lost"
+    assert world.row.status == "running"
+    assert not reports
+
+
+async def test_a_database_that_stays_away_ends_the_attempt_and_another_one_goes_on() -> None:
+    @body("ends", effects=EFFECTS)
+    async def ends(run: Run) -> int:
+        return await run.step("one", lambda: 1, input=1) + await run.step("one", lambda: 1, input=2)
+
+    for first in (1, 2, 3):
+        world = World(ends)
+        world.memory.fail_before = set(range(first, first + 6))
+        assert await world.run("ends") == "lost", first
+        assert world.row.status == "running"
+        world.memory.lapse()
+        assert await world.again() == "success"
+        assert world.row.result == 2
+
+
+async def test_a_host_whose_clock_is_ahead_does_not_spin() -> None:
+    from moorage.bodies import Failed, Retry
+    from moorage.kernel.instants import Instant
+
+    tries: list[int] = []
+
+    @body("skewed", effects=EFFECTS, retry=Retry(base_ms=400, jitter_ms=0))
+    async def skewed(run: Run) -> int:
+        def once() -> int:
+            tries.append(1)
+            if len(tries) == 1:
+                raise Failed("Transient", "not yet")
+            return 1
+
+        return await run.step("one", once, input=1)
+
+    world = World(skewed)
+    host = world.another_host(now=lambda: Instant(world.clock.now() + 1000))
+    assert await world.clock.drive(host.run(world.memory.open("skewed"))) == "success"
+    assert world.memory.calls < 20

@@ -151,7 +151,10 @@ class Commits:
         return group.outcomes
 
     async def finish(self, *operations: Operation) -> list[Outcome]:
-        """Commit these after all else has been sent; for who drives the body, never for the body itself."""
+        """Commit these after all else has been sent; for who drives the body, never for the body itself.
+
+        Raises what the substrate refused them with, and CancelledError once the execution is lost.
+        """
         while self._flusher is not None:
             await asyncio.wait([self._flusher])
         if not self.open:
@@ -160,6 +163,8 @@ class Commits:
         if operations:
             self._queue.append(group)
         await self._drain()
+        if self.lost is not None:
+            raise asyncio.CancelledError
         if group.error is not None:
             raise group.error
         return group.outcomes
