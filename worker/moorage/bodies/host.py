@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 import httpx
 
 from moorage.bodies.commits import Sleep
-from moorage.bodies.engine import End, Engine, World, within
+from moorage.bodies.core import World
+from moorage.bodies.engine import End, Engine, within
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
