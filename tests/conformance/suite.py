@@ -48,8 +48,9 @@ class Shore(Protocol):
 class Watched:
     """A substrate whose writes can be counted, lost, and cut off, and which remembers the tokens that it told."""
 
-    def __init__(self, substrate: Substrate) -> None:
+    def __init__(self, substrate: Substrate, clock: Clock) -> None:
         self._substrate = substrate
+        self._clock = clock
         self.killed = asyncio.Event()
         self.kill_at: tuple[int, str] | None = None
         self.lose: set[int] = set()
@@ -61,7 +62,8 @@ class Watched:
         self.calls += 1
         number = self.calls
         await self._maybe_killed(number, "before")
-        outcomes = await self._substrate.apply(fence, operations)
+        with self._clock.working():
+            outcomes = await self._substrate.apply(fence, operations)
         self.applied.append([one.op for one in operations])
         for outcome in outcomes:
             if isinstance(outcome, Minted):
@@ -78,19 +80,24 @@ class Watched:
             await asyncio.get_running_loop().create_future()
 
     async def refresh(self, fence: Fence) -> list[Entry]:
-        return await self._substrate.refresh(fence)
+        with self._clock.working():
+            return await self._substrate.refresh(fence)
 
     async def values(self, fence: Fence, keys: Sequence[EntryKey]) -> list[Value]:
-        return await self._substrate.values(fence, keys)
+        with self._clock.working():
+            return await self._substrate.values(fence, keys)
 
     async def cursor(self, fence: Fence, name: str) -> tuple[Value | None, int]:
-        return await self._substrate.cursor(fence, name)
+        with self._clock.working():
+            return await self._substrate.cursor(fence, name)
 
     async def renew(self, fences: Sequence[Fence]) -> dict[str, Lease]:
-        return await self._substrate.renew(fences)
+        with self._clock.working():
+            return await self._substrate.renew(fences)
 
     async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
-        return await self._substrate.stops(fences)
+        with self._clock.working():
+            return await self._substrate.stops(fences)
 
 
 class Voyage:
@@ -99,7 +106,7 @@ class Voyage:
     def __init__(self, shore: Shore, *bodies: Any) -> None:
         self.shore = shore
         self.registry = Registry(bodies)
-        self.watched = Watched(shore.substrate)
+        self.watched = Watched(shore.substrate, shore.clock)
         self.run_id = ""
 
     def host(self) -> Host:
