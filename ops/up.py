@@ -16,6 +16,9 @@ from ops.local.config import read_config
 from ops.local.edge import EdgeConfig, EdgeFailed, LocalEdge
 from ops.setup import paths
 
+TEST_CLOCK = "MOORAGE_TEST_CLOCK"
+ALLOW_LOCAL = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
+
 
 class _Stopped(Exception):
     """A signal asked for the end."""
@@ -29,13 +32,17 @@ def command(
     ] = None,
     test_clock: Annotated[bool, typer.Option("--test-clock", help="Serve /testing/clock, which moves time.")] = False,
     bodies: BodiesOption = None,
+    allow_local: Annotated[
+        bool, typer.Option("--allow-local", help="Let bodies and destinations reach this machine's own networks.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Run Moorage on this machine, on a real workerd, until Ctrl-C."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     try:
-        _serve(port, state, root_token, test_clock, bodies, as_json)
+        variables = {TEST_CLOCK: test_clock, ALLOW_LOCAL: allow_local}
+        _serve(port, state, root_token, [name for name, wanted in variables.items() if wanted], bodies, as_json)
     except _Stopped:
         return
 
@@ -47,7 +54,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _serve(port: int, state: Path, root_token: str | None, test_clock: bool, bodies: Path | None, as_json: bool) -> None:
+def _serve(port: int, state: Path, root_token: str | None, wanted: list[str], bodies: Path | None, as_json: bool) -> None:
     wrangler_config = paths.ROOT / "wrangler.toml"
     read_config(wrangler_config)  # a broken file is named before wrangler words it at length
     if bodies is None:
@@ -55,8 +62,7 @@ def _serve(port: int, state: Path, root_token: str | None, test_clock: bool, bod
     else:
         check_bodies(bodies)
         bundle = bundle_with(bodies)
-    variables = {"MOORAGE_TEST_CLOCK": "1"} if test_clock else {}
-    config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, variables, echo=True)
+    config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, dict.fromkeys(wanted, "1"), echo=True)
     with LocalEdge(config) as edge:
         _announce(edge, state, as_json)
         status = edge.wait()

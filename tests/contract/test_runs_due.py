@@ -274,3 +274,32 @@ def test_runners_are_chosen_by_scope_alone() -> None:
     assert shared == {"r:00", "r:01", "r:02", "r:03"}
     assert runner_of("run_1", declared=False) == runner_of("run_1", declared=False)
     assert runner_of("run_1", declared=False, shards=0) == "r:00"
+
+
+@pytest.mark.clause("runs.wake")
+async def test_an_execution_whose_run_has_ended_is_left_alone(desk: RunsDesk, store: Store) -> None:
+    held = await desk.open_remote("job")
+    await desk.note(held.execution_id, "one")
+    await desk.close(held.fence, "failed")
+    await store.sql("UPDATE executions SET wake_at = CAST(? AS INTEGER), claimable = 1", desk.now)
+    assert await fired(desk, held.execution_id) == []
+    row = await desk.execution(held.execution_id)
+    assert row is not None
+    assert (row["wake_at"], row["claimable"]) == (None, 0)
+
+
+@pytest.mark.clause("runs.retirement")
+async def test_a_parent_that_nobody_took_in_time_finds_its_child_failed(desk: RunsDesk) -> None:
+    parent = await desk.open_remote("parent")
+    child = await desk.open_remote("child")
+    await desk.store.sql("UPDATE runs SET parent_run = ? WHERE run_id = ?", parent.run_id, child.run_id)
+    await desk.note(parent.execution_id, "kid", "pending", kind="child", ref=child.run_id)
+    await desk.note(parent.execution_id, "own", "pending", position="1")
+    await desk.suspend(parent.fence)
+    await desk.close(child.fence)
+    desk.pass_time(KEPT + 600)
+    assert (await desk.fire())["run_retention"] == 1
+    assert await desk.journal(parent.execution_id) == {"kid": "failed", "own": "pending"}
+    kid = (await desk.steps(parent.run_id)).items[0]
+    assert kid.error is not None
+    assert kid.error["code"] == "RunUnknown"

@@ -204,7 +204,7 @@ async def test_a_parent_learns_that_its_child_was_rewound(desk: RunsDesk) -> Non
 
 @pytest.mark.clause("runs.rewind", "runs.pinned-plan-changed")
 async def test_a_restart_keeps_the_prefix_before_a_step_under_the_build_of_now(desk: RunsDesk, store: Store) -> None:
-    made = await desk.admit("score", {"n": 1}, handoff=False, metadata={"m": 1}, config={"c": 1})
+    made = await desk.admit("score", {"n": 1}, handoff=False, metadata={"m": 1}, config={"c": 1}, config_revision="r1")
     fence = await desk.take(made.execution_id)
     assert fence is not None
     for label, position in (("one", "0"), ("two", "1.0/0"), ("two-b", "1.1/0"), ("three", "9"), ("four", "10")):
@@ -228,6 +228,7 @@ async def test_a_restart_keeps_the_prefix_before_a_step_under_the_build_of_now(d
     ]
     run = await desk.show(restarted.run_id)
     assert (run.restarted_from, run.scope, run.status, run.metadata) == (made.run_id, "score", "running", {"m": 1})
+    assert run.config_revision == "r1"
     row = await desk.execution(restarted.execution_id)
     assert row is not None
     assert (row["build"], row["input"], row["config"]) == (OTHER.digest, '{"n":1}', '{"c":1}')

@@ -1,7 +1,7 @@
 """Where runs stop on command: before and after every write to their journal, and around every request that they make.
 
-A gate numbers the points that each run passes. Armed with a number, it holds every run that comes to its point of that
-number, so that one kill finds each of them exactly there.
+A gate numbers the points that each run passes. Armed with a number for a run, it holds that run at its point of that
+number, so that one kill finds several exactly where they were wanted.
 """
 
 import json
@@ -19,13 +19,18 @@ HELD_SECONDS: Final = 60.0
 
 
 class Gate:
-    """A gate; a context manager that serves `url` for writes. Runs are told apart by names that the test gives them."""
+    """A gate; a context manager that serves `url` for writes. Runs are told apart by names that the test gives them.
+
+    `holds_takes` says whether taking an execution is a point too. A host outside the Worker takes several with one request,
+    which must not be held by one of them.
+    """
 
     def __init__(self) -> None:
+        self.holds_takes = True
         self._changed = threading.Condition()
         self._names: dict[str, str] = {}
         self._passed: defaultdict[str, list[str]] = defaultdict(list)
-        self._armed: int | None = None
+        self._armed: Mapping[str, int] | None = None
         self._held: dict[str, str] = {}
         gate = self
 
@@ -35,7 +40,7 @@ class Gate:
             def do_POST(self) -> None:
                 asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 for execution in asked["executions"]:
-                    gate.wrote(execution, asked["when"])
+                    gate.wrote(execution, asked["when"], asked["recording"])
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -63,8 +68,10 @@ class Gate:
             self._names[execution] = name
             self._changed.notify_all()
 
-    def wrote(self, execution: str, when: str) -> None:
+    def wrote(self, execution: str, when: str, recording: bool) -> None:
         """An execution's journal is about to be written to, or was."""
+        if not recording and not self.holds_takes:
+            return
         with self._changed:
             self._changed.wait_for(lambda: self._armed is None or execution in self._names, HELD_SECONDS)
             name = self._names.get(execution, execution)
@@ -82,20 +89,20 @@ class Gate:
         """Pass a point, or stand at it while the gate holds it."""
         with self._changed:
             self._passed[name].append(what)
-            if self._armed != len(self._passed[name]):
+            if self._armed is None or self._armed.get(name) != len(self._passed[name]):
                 self._changed.notify_all()
                 return
             self._held[name] = what
             self._changed.notify_all()
             self._changed.wait_for(lambda: name not in self._held, HELD_SECONDS)
 
-    def arm(self, number: int) -> None:
-        """Begin to count anew, and hold every run at its point of this number; 0 counts and holds nobody."""
+    def arm(self, points: Mapping[str, int]) -> None:
+        """Begin to count anew, and hold each run that has a number here at its point of that number."""
         with self._changed:
             self._passed.clear()
             self._held.clear()
             self._names.clear()
-            self._armed = number
+            self._armed = dict(points)
             self._changed.notify_all()
 
     def wait(self, names: Iterable[str], seconds: float) -> bool:

@@ -14,8 +14,7 @@ PREFIX = "remote."
 async def main(url: str, token: str) -> None:
     bodies = [dataclasses.replace(one, name=f"{PREFIX}{one.name}") for one in Registry.of("examples")]
     async with Moorage(url, token) as moorage:
-        # No more at once than a round has: a parked claim of a killed host would take what the next one waits for.
-        await Host(moorage, *bodies).serve(concurrency=len(bodies))
+        await Host(moorage, *bodies).serve(concurrency=16)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Each worked body is killed at every write to its journal and around every request, and ends as if it had not been.
 
-The three run side by side: a gate holds each of them at its point of the same number, and one SIGKILL of workerd finds all
-three there. Then workerd starts on the same state, the driven clock passes the lease, and the Clock hands them to a Runner.
+Several run side by side, three of each: a gate holds each of them at a point of its own, and one SIGKILL of workerd finds
+them all there. Then workerd starts on the same state, the driven clock passes the lease, and the Clock hands them on.
 """
 
 import json
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,9 @@ ENDS: Final = frozenset({"success", "failed", "partial_failure", "canceled"})
 PATIENCE_SECONDS: Final = 60.0
 STALLED_SECONDS: Final = 4.0
 """More than the import waits for its server."""
+
+SIDE_BY_SIDE: Final = 3
+"""Runs of each example, each held one point further than the one before."""
 
 _LATER: Final = Answer(429, {}, {"Retry-After": "2"}, effect=False)
 """More than a running body sits out, so that the import is suspended and woken on its way."""
@@ -86,20 +89,21 @@ class Going:
 
 
 class Play:
-    """One round of the examples, each from its start to its end; `prefix` stands before the names of the bodies."""
+    """One round of the examples, each from its start to its end; `prefix` stands before the names of the bodies. The gate
+    holds one of each example at each of these points; 0 is none."""
 
-    def __init__(self, upstream: Upstream, gate: Gate, number: int, prefix: str = "") -> None:
+    def __init__(self, upstream: Upstream, gate: Gate, points: Sequence[int], prefix: str = "") -> None:
         self.upstream = upstream
         self.gate = gate
-        self.number = number
         self.prefix = prefix
+        self.points = {f"{prefix}{example}-{point}": (example, point) for example in EXAMPLES for point in points}
         self.going: dict[str, Going] = {}
         self._answered: set[str] = set()
 
     def start(self, api: httpx.Client) -> None:
-        """Start them, and tell the gate which is which."""
-        for example in EXAMPLES:
-            tag = f"{self.prefix}{example}-{self.number}"
+        """Arm the gate, start them, and tell it which is which."""
+        self.gate.arm({tag: point for tag, (_, point) in self.points.items()})
+        for tag, (example, _) in self.points.items():
             self.upstream.next_answers[tag, "/feed"].append(_LATER)
             self.open(api, example, tag)
 
@@ -108,7 +112,7 @@ class Play:
         sent = {"body": f"{self.prefix}{example}", "input": self._input(example, tag), "scope": tag}
         told = good(api.post("/runs", json=sent))
         self.gate.name(told["execution_id"], tag)
-        self.going[example] = Going(example, tag, told["run_id"], told["execution_id"])
+        self.going[tag] = Going(example, tag, told["run_id"], told["execution_id"])
 
     def _input(self, example: str, tag: str) -> dict[str, Any]:
         base = self.upstream.base(tag)
@@ -120,13 +124,14 @@ class Play:
 
     def look(self, api: httpx.Client) -> dict[str, dict[str, Any]]:
         """How each stands; whoever was asked for an approval gives it once the order waits for it."""
-        found = {name: good(api.get(f"/runs/{one.run_id}")) for name, one in self.going.items()}
-        for name, one in self.going.items():
-            asked = [seen for seen in self.upstream.of(one.tag) if seen.path == "/approvals"]
-            if found[name]["status"] == "suspended" and asked and one.tag not in self._answered:
+        held = self.gate.held()
+        found = {tag: good(api.get(f"/runs/{one.run_id}")) for tag, one in self.going.items() if tag not in held}
+        for tag, run in found.items():
+            asked = [seen for seen in self.upstream.of(tag) if seen.path == "/approvals"]
+            if run["status"] == "suspended" and asked and tag not in self._answered:
                 path = urlsplit(asked[0].body["url"]).path
                 good(api.post(path, json={"approved": True, "by": "the test"}))
-                self._answered.add(one.tag)
+                self._answered.add(tag)
         return found
 
     def until_held(self, api: httpx.Client) -> dict[str, str]:
@@ -134,12 +139,11 @@ class Play:
         the same each time: branches may share a write, or not."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            held = self.gate.held()
-            left = [one for one in self.going.values() if one.tag not in held]
-            if all(self.look(api)[one.example]["status"] in ENDS for one in left):
+            found = self.look(api)
+            if all(run["status"] in ENDS for run in found.values()):
                 return dict(self.gate.held())
-            assert time.monotonic() < deadline, (held, self.look(api))
-            self.gate.wait([one.tag for one in left], 0.05)
+            assert time.monotonic() < deadline, (self.gate.held(), found)
+            self.gate.wait(found, 0.1)
 
     def until_ended(self, api: httpx.Client) -> dict[str, dict[str, Any]]:
         """Until each has ended: how. A run that its host left behind is opened again under its scope; where nothing moves,
@@ -148,28 +152,30 @@ class Play:
         passed, moved = 0, time.monotonic()
         while True:
             found = self.look(api)
-            for name, one in list(self.going.items()):
-                if found[name]["status"] == "partial_failure":
-                    self.open(api, name, one.tag)
-            if all(one["status"] in ENDS - {"partial_failure"} for one in found.values()):
+            for tag, run in found.items():
+                if run["status"] == "partial_failure":
+                    self.open(api, self.going[tag].example, tag)
+            if all(run["status"] in ENDS - {"partial_failure"} for run in found.values()):
                 return found
-            now = sum(len(self.gate.passed(one.tag)) for one in self.going.values())
+            now = sum(len(self.gate.passed(tag)) for tag in self.going)
             if now != passed:
                 passed, moved = now, time.monotonic()
             elif self.prefix and time.monotonic() - moved > STALLED_SECONDS:
                 lapse(api)
                 moved = time.monotonic()
             assert time.monotonic() < deadline, found
-            time.sleep(0.05)
+            time.sleep(0.1)
 
-    def outcome(self, name: str, run: Mapping[str, Any]) -> "Outcome":
-        """What came of an example: its result, who was asked for what, and what was published."""
-        tag = self.going[name].tag
-        assert run["status"] == "success", (run, self.gate.passed(tag))
-        told = json.loads(json.dumps(run["result"]).replace(tag, "TAG"))
-        keys = self.upstream.keys(tag)
-        assert all(len(found) == 1 and "" not in found for found in keys.values()), keys
-        return Outcome(told, frozenset(keys))
+    def outcomes(self, ended: Mapping[str, Mapping[str, Any]]) -> dict[str, "Outcome"]:
+        """What came of each: its result, who was asked for what. Every request came under one key, or under no other."""
+        found = {}
+        for tag, run in ended.items():
+            assert run["status"] == "success", (run, self.gate.passed(tag))
+            told = json.loads(json.dumps(run["result"]).replace(tag, "TAG"))
+            keys = self.upstream.keys(tag)
+            assert all(len(counts) == 1 and "" not in counts for counts in keys.values()), keys
+            found[tag] = Outcome(told, frozenset(keys))
+        return found
 
 
 @dataclass(frozen=True)
@@ -218,23 +224,20 @@ def kill(edge: LocalEdge, api: httpx.Client) -> None:
 def play_all(
     edge: LocalEdge, api: httpx.Client, upstream: Upstream, gate: Gate, prefix: str, kill: Callable[[], None]
 ) -> int:
-    """Play the examples undisturbed, and then once for each point, killed there by `kill`: how many points there were."""
+    """Play the examples undisturbed, and then killed by `kill` at each point: one past how many points there were tried."""
     upstream.arrived, upstream.done = gate.arrived, gate.done
-    gate.arm(0)
     before = published(edge)
-    play = Play(upstream, gate, 0, prefix)
+    play = Play(upstream, gate, [0], prefix)
     play.start(api)
-    ended = play.until_ended(api)
-    expected = {name: play.outcome(name, ended[name]) for name in EXAMPLES}
+    outcomes = play.outcomes(play.until_ended(api))
+    expected = {play.going[tag].example: outcome for tag, outcome in outcomes.items()}
     records = published(edge) - before
-    assert min(len(gate.passed(play.going[name].tag)) for name in EXAMPLES) > 10
+    assert min(len(gate.passed(tag)) for tag in play.going) > 10
 
-    number, held = 0, {"": "the first round"}
+    number, held = 1, {"": "the first round"}
     while held:
-        number += 1
         before = published(edge)
-        gate.arm(number)
-        play = Play(upstream, gate, number, prefix)
+        play = Play(upstream, gate, range(number, number + SIDE_BY_SIDE), prefix)
         play.start(api)
         held = play.until_held(api)
         kill()
@@ -242,12 +245,12 @@ def play_all(
         sent = Counter(one.key for one in upstream.seen)
         gate.open()
         lapse(api)
-        ended = play.until_ended(api)
-        for name in EXAMPLES:
-            assert play.outcome(name, ended[name]) == expected[name], (name, held)
+        for tag, outcome in play.outcomes(play.until_ended(api)).items():
+            assert outcome == expected[play.going[tag].example], (tag, held)
         again = {key: count for key in done if (count := sum(one.key == key for one in upstream.seen)) > sent[key]}
         assert again == {}, (again, held)
-        assert published(edge) - before == records, held
+        assert published(edge) - before == Counter({kind: SIDE_BY_SIDE * many for kind, many in records.items()}), held
+        number += SIDE_BY_SIDE
     return number
 
 
@@ -295,6 +298,7 @@ def test_every_example_ends_the_same_wherever_workerd_is_killed(edge: LocalEdge,
 )
 def test_every_example_ends_the_same_wherever_its_host_is_killed(edge: LocalEdge, upstream: Upstream, gate: Gate) -> None:
     with client(edge) as api, ExitStack() as stack:
+        gate.holds_takes = False
         host = HostProcess(edge)
         stack.callback(host.kill)
         host.start(api)

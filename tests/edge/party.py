@@ -114,8 +114,14 @@ def party() -> Iterator[Party]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 1024  # hundreds of runs come at once
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that was killed is what some tests are about."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     one.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import socket as network
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +25,9 @@ class Refused(Exception):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.body[:300]!r}"
 
     def problem(self) -> dict[str, Any]:
         """The body as the problem that it must be."""
@@ -108,10 +112,16 @@ class Socket:
 async def socket(
     edge: LocalEdge, path: str, headers: Mapping[str, str], receive_bytes: int | None = None
 ) -> AsyncIterator[Socket]:
-    """A socket at a path. With `receive_bytes` the client holds no more than that unread. Raises Refused."""
+    """A socket at a path. With `receive_bytes` the client's side holds no more than about that unread. Raises Refused."""
     place = urlsplit(edge.url)
-    limit = {} if receive_bytes is None else {"limit": receive_bytes}
-    reader, writer = await asyncio.open_connection(place.hostname, place.port, **limit)
+    raw = network.socket()
+    raw.setblocking(False)
+    if receive_bytes is not None:
+        # Before it connects: the other side then holds little ready, too, since what it holds goes by the segments' size.
+        raw.setsockopt(network.SOL_SOCKET, network.SO_RCVBUF, receive_bytes)
+        raw.setsockopt(network.IPPROTO_TCP, network.TCP_MAXSEG, 536)
+    await asyncio.get_running_loop().sock_connect(raw, (place.hostname, place.port))
+    reader, writer = await asyncio.open_connection(sock=raw, limit=receive_bytes or 2**16)
     try:
         asked = {
             "Host": place.netloc,

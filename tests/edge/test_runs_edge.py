@@ -179,3 +179,40 @@ def _milliseconds(instant: str) -> int:
     from datetime import datetime
 
     return round(datetime.fromisoformat(instant.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+@pytest.fixture(scope="module")
+def outside(edge_factory: EdgeFactory) -> Iterator[LocalEdge]:
+    """Moorage as it is deployed: hosts of this network are nobody's destination."""
+    edge = edge_factory(bodies=BODIES, vars={"MOORAGE_TEST_CLOCK": "1"})
+    yield edge
+    edge.stop()
+
+
+@pytest.mark.clause("catalog.destinations")
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "169.254.169.254", "10.0.0.1", "a.internal"]
+)
+def test_a_body_reaches_no_host_of_this_network(outside: LocalEdge, other: Party, host: str) -> None:
+    asked = other.asked.total()
+    port = other.url.rpartition(":")[2]
+    with desk(outside) as runs:
+        shown = runs.done("trial.ask", {"url": f"http://{host}:{port}/count/inside", "attempts": 1})
+    assert shown["status"] == "failed"
+    assert shown["error"]["step"] == "ask"
+    assert "inside this network" in shown["error"]["message"]
+    assert other.asked.total() == asked
+
+
+def test_a_redirect_is_not_followed(runs: Desk, other: Party) -> None:
+    other.on("/moved", lambda told: (302, {"location": f"{other.url}/count/moved"}, {}))
+    shown = runs.done("trial.ask", {"url": f"{other.url}/moved"})
+    assert shown["status"] == "failed"
+    assert other.asked["/count/moved"] == 0
+
+
+def test_an_answer_that_does_not_come_counts_as_transient(runs: Desk, other: Party) -> None:
+    shown = runs.done("trial.ask", {"url": f"{other.url}/hang/silent", "timeout": 0.3})
+    assert (shown["status"], shown["error"]["tag"]) == ("failed", "Transient")
+    refused = runs.done("trial.ask", {"url": "http://127.0.0.1:1/"})
+    assert (refused["status"], refused["error"]["tag"]) == ("failed", "Transient")

@@ -141,6 +141,9 @@ class Upstream:
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         size = int(handler.headers.get("content-length") or 0)
         text = handler.rfile.read(size)
+        if len(text) < size:
+            handler.close_connection = True  # whoever asked was killed before it had asked
+            return
         parts = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         headers = handler.headers

@@ -12,7 +12,7 @@ from moorage.edge.convert import options
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 
-_WRITES_JOURNAL = re.compile(r"(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+journal\b", re.IGNORECASE)
+_WRITES_JOURNAL = re.compile(r"(INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+journal\b", re.IGNORECASE)
 _EXECUTION = re.compile(r"exe_[0-9a-z]{26}")
 
 
@@ -31,28 +31,31 @@ class Gated:
         await self._behind.initialize(statements)
 
     async def commit(self, transaction: Transaction) -> None:
-        executions = _journals_of(transaction)
+        executions, recording = _journals_of(transaction)
         if not executions:
             await self._behind.commit(transaction)
             return
-        await self._ask("before", executions)
+        await self._ask("before", executions, recording)
         await self._behind.commit(transaction)
-        await self._ask("after", executions)
+        await self._ask("after", executions, recording)
 
-    async def _ask(self, when: str, executions: list[str]) -> None:
-        body = json.dumps({"when": when, "executions": executions})
+    async def _ask(self, when: str, executions: list[str], recording: bool) -> None:
+        body = json.dumps({"when": when, "executions": executions, "recording": recording})
         answer = await js.fetch(self._gate, options({"method": "POST", "body": body}))
         await answer.text()
 
 
-def _journals_of(transaction: Transaction) -> list[str]:
-    """The executions whose journal a transaction writes to."""
+def _journals_of(transaction: Transaction) -> tuple[list[str], bool]:
+    """The executions whose journal a transaction writes to, and whether it may do more than end waits: whoever takes an
+    execution does that."""
     found: set[str] = set()
+    recording = False
     for statement in transaction.statements:
-        if _WRITES_JOURNAL.search(statement.sql):
+        if verb := _WRITES_JOURNAL.search(statement.sql):
+            recording = recording or verb[1].upper() != "UPDATE"
             for value in statement.values:
                 found.update(_EXECUTION.findall(value if isinstance(value, str) else ""))
-    return sorted(found)
+    return sorted(found), recording
 
 
 _open = storage.database

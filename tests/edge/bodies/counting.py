@@ -1,4 +1,4 @@
-"""A body that counts what its steps cost: round trips to the database, as its adapter sends them."""
+"""Bodies that count round trips to the database, as its adapter sends them."""
 
 from pydantic import BaseModel
 
@@ -22,6 +22,13 @@ async def count(run: Run, given: Count) -> int:
     for number in range(given.steps):
         await run.step("work", lambda n: n, input=number)
     return _sent - before
+
+
+@body("trial.sent")
+async def sent(run: Run) -> int:
+    """Round trips that this isolate has made since somebody first asked, whoever made them."""
+    _watch()
+    return _sent
 
 
 def _watch() -> None:

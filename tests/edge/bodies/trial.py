@@ -28,6 +28,7 @@ class Ask(BaseModel):
     url: str
     attempts: int = 1
     delay: float = 0.1
+    timeout: float = 60
 
 
 class Sleep(BaseModel):
@@ -76,7 +77,7 @@ async def wait(run: Run, given: Wait) -> Any:
 async def ask(run: Run, given: Ask) -> Any:
     """One request, with a schedule."""
     schedule = Retry(attempts=given.attempts, base_ms=round(given.delay * 1000), jitter_ms=0)
-    answer = await run.fetch("ask", given.url, retry=schedule, timeout=60)
+    answer = await run.fetch("ask", given.url, retry=schedule, timeout=given.timeout)
     return answer.json()
 
 

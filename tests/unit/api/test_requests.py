@@ -319,6 +319,7 @@ async def test_head_options_and_a_trailing_slash_work_on_every_route(root: httpx
             "/executions/claim",
             "/executions/renew",
             "/executions/stops",
+            "/executions/wait",
         ):  # also ids, which GET shows
             assert (head.status_code, head.headers["allow"]) == (405, ", ".join(sorted(expected)))
 

@@ -1,14 +1,15 @@
 """A substrate in memory: the reference model that the engine is tested against, with faults at every place.
 
-It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time, awakeables
-and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
+It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time,
+awakeables and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
 StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect:
 the call never answers, `killed` is set, and the test lets go of the host.
 """
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from moorage.kernel.errors import (
     LeaseFenced,
     StorageBindingUnavailable,
 )
-from moorage.kernel.instants import Instant, after, render
+from moorage.kernel.instants import Instant, after
 from moorage.runs.protocol import (
     CAPABILITIES,
     Await,
@@ -61,10 +62,11 @@ START = Instant(1_772_366_400_000)
 
 
 class Clock:
-    """A clock that moves only when everything waits for it."""
+    """A clock that moves only when everything waits for it, and nothing real is under way (`working`)."""
 
     def __init__(self, now: Instant = START) -> None:
         self.instant = now
+        self.busy = 0
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
 
@@ -84,6 +86,15 @@ class Clock:
             if entry in self._sleepers:
                 self._sleepers.remove(entry)
 
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Something real happens in here."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
     def advance_to(self, instant: int) -> None:
         self.instant = Instant(max(self.instant, instant))
         for due in sorted(one for one in self._sleepers if one[0] <= self.instant):
@@ -102,7 +113,10 @@ class Clock:
                 await asyncio.sleep(0)
             if task.done():
                 continue
-            if self._sleepers and (earliest := min(self._sleepers)[0]) <= last:
+            if self.busy:
+                # A real round trip is under way: it takes no time of this clock.
+                await asyncio.sleep(0.0005)
+            elif self._sleepers and (earliest := min(self._sleepers)[0]) <= last:
                 self.advance_to(earliest)
             else:
                 # What was left to be recorded is flushed after two real milliseconds.
@@ -150,7 +164,9 @@ class Memory:
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
-    def open(self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES) -> Execution:
+    def open(
+        self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES
+    ) -> Execution:
         text = canonical.dumps(given)
         execution = Execution(
             execution_id=name,
@@ -225,7 +241,7 @@ class Memory:
             raise LeaseExpired
         return row
 
-    def _one(self, row: Row, operation: Operation) -> Outcome:
+    def _one(self, row: Row, operation: Operation) -> Outcome:  # noqa: C901 - one case for each operation
         now = self.clock.now()
         match operation:
             case Claim(until=None):
@@ -236,7 +252,14 @@ class Memory:
                     again = found.state == "waiting" and found.next_attempt_at == operation.until
                     return Claimed(found.attempt) if again else Recorded(found)
                 row.entries[operation.key] = Entry(
-                    operation.key, operation.kind, operation.position, "waiting", 1, row.epoch, now, next_attempt_at=operation.until
+                    operation.key,
+                    operation.kind,
+                    operation.position,
+                    "waiting",
+                    1,
+                    row.epoch,
+                    now,
+                    next_attempt_at=operation.until,
                 )
                 return Claimed(1)
             case Record():
@@ -267,7 +290,7 @@ class Memory:
             case _:
                 return self._other(row, operation, now)
 
-    def _other(self, row: Row, operation: Operation, now: Instant) -> Outcome:
+    def _other(self, row: Row, operation: Operation, now: Instant) -> Outcome:  # noqa: C901 - the same
         match operation:
             case Mint():
                 found = row.entries.get(operation.key)
@@ -281,7 +304,9 @@ class Memory:
             case Await():
                 return self._outside(row, operation.key, "wait", operation.position, operation.awakeable)
             case StartChild():
-                return self._outside(row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}")
+                return self._outside(
+                    row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}"
+                )
             case Publish():
                 if (found := row.entries.get(operation.key)) is not None:
                     return Recorded(found)
@@ -401,12 +426,12 @@ class World:
         self._named = host
         self.host = self.another_host()
 
-    def another_host(self) -> Host:
+    def another_host(self, now: Callable[[], Instant] | None = None) -> Host:
         return Host(
             self.registry,
             self.memory,
             take=self.memory.take,
-            now=self.clock.now,
+            now=now or self.clock.now,
             sleep=self.clock.sleep,
             observer=self.told,
             **self._named,
@@ -442,7 +467,3 @@ class World:
 
     def entries(self, state: str | None = None) -> list[str]:
         return [one.key.label for one in self.row.entries.values() if state in (None, one.state)]
-
-
-def told_deadline(instant: Instant) -> str:
-    return render(instant)

@@ -1,15 +1,15 @@
 """Generated bodies: programs of steps, branches and waits, and one body that interprets them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
 from moorage.bodies import Failed, Retry, Run, Step, StepFailed, body, each
-from tests.unit.bodies.memory import Memory
 
-Node = tuple[Any, ...]
-Program = list[Node]
+Node = Any
+Program = list[Any]
 
 
 class Outside:
@@ -18,12 +18,15 @@ class Outside:
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
         self.tries: dict[int, int] = {}
-        self.memory: Memory | None = None
+        self.killed: asyncio.Event | None = None
         self.kill_at: tuple[int, str] | None = None
+        self.latency: Callable[[], Awaitable[None]] | None = None
 
     async def call(self, number: int, failing: int, step: Step) -> int:
         self.calls.append((step.idempotency_key, number, step.attempt))
         await self._maybe_killed("before")
+        if self.latency is not None:
+            await self.latency()
         await asyncio.sleep(0)
         self.tries[number] = self.tries.get(number, 0) + 1
         if self.tries[number] <= failing:
@@ -34,9 +37,9 @@ class Outside:
         return number * 10
 
     async def _maybe_killed(self, when: str) -> None:
-        if self.memory is not None and self.kill_at == (len(self.calls), when):
+        if self.killed is not None and self.kill_at == (len(self.calls), when):
             self.kill_at = None
-            self.memory.killed.set()
+            self.killed.set()
             await asyncio.get_running_loop().create_future()
 
 
@@ -49,10 +52,7 @@ async def program(run: Run, nodes: Any) -> Any:
 
 
 async def interpret(run: Run, nodes: Program) -> list[Any]:
-    found: list[Any] = []
-    for node in nodes:
-        found.append(await one(run, node))
-    return found
+    return [await one(run, node) for node in nodes]
 
 
 async def one(run: Run, node: Node) -> Any:
@@ -113,11 +113,9 @@ def numbered(nodes: Any, count: list[int]) -> Program:
     for node in nodes:
         if node[0] in ("step", "ask"):
             count[0] += 1
-            done.append([node[0], count[0], *node[2:]])  # type: ignore[arg-type]
+            done.append([node[0], count[0], *node[2:]])
         elif node[0] in ("gather", "first", "partial"):
-            done.append([node[0], *(numbered(branch, count) for branch in node[1:])])  # type: ignore[arg-type]
+            done.append([node[0], *(numbered(branch, count) for branch in node[1:])])
         else:
-            done.append(list(node))  # type: ignore[arg-type]
+            done.append(list(node))
     return done
-
-

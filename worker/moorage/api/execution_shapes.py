@@ -11,6 +11,7 @@ from moorage.api.fields import Epoch, JsonObject, ProblemShown, Sent, Shown, Sho
 from moorage.api.operations import BodyName, KeyedSent, OperationSent, ScopeName, Sha256
 from moorage.journal.model import Kind, State
 from moorage.kernel.limits import APPLY_OPERATIONS, CLAIM_BATCH, ID_CHARACTERS, RETRY_ATTEMPTS, WAIT_SECONDS
+from moorage.kernel.refusals import refused
 from moorage.runs.protocol import Build, Grain, Status
 
 _Id = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS))]
@@ -74,14 +75,26 @@ class OpenSent(Sent):
         return {} if self.retry is None else {"retry": self.retry.model_dump()}
 
 
-class TakeSent(Sent):
-    """What the host can execute. With `execution_id` that execution alone is taken, if it is due."""
+class CanExecute(Sent):
+    """What the host can execute, each body in one build."""
 
     bodies: list[BodyBuildSent] = Field(min_length=1, max_length=20)
+    wait_seconds: WaitSeconds = 0
+
+    def builds(self) -> dict[str, Build]:
+        """The builds by the names of their bodies. Raises RequestInvalid when a body stands twice."""
+        builds = {one.body: one.told for one in self.bodies}
+        if len(builds) < len(self.bodies):
+            raise refused("/bodies", "names a body twice")
+        return builds
+
+
+class TakeSent(CanExecute):
+    """What to take. With `execution_id` that execution alone is taken, if it is due."""
+
     holder: Holder
     execution_id: _Id | None = None
     limit: int = Field(default=1, ge=1, le=int(CLAIM_BATCH))
-    wait_seconds: WaitSeconds = 0
 
 
 class UnderLease(Sent):
@@ -198,6 +211,12 @@ class ExecutionShown(Shown):
     config: JsonObject
     capabilities: list[str]
     started_at: ShownInstant
+
+
+class DueShown(Shown):
+    """Whether there is something to claim."""
+
+    due: bool
 
 
 class TakenShown(Shown):

@@ -38,7 +38,7 @@ def substrate_of(request: ApiRequest) -> LocalSubstrate:
         ports.now,
         ports.kinds,
         ports.settings.derivation_keys,
-        request.origin,
+        ports.settings.url or request.origin,
         ports.bodies.get,
         ports.wake,
     )

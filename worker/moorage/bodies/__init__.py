@@ -24,10 +24,11 @@ from moorage.bodies.errors import (
     TimedOut,
 )
 from moorage.bodies.fetch import Response
+from moorage.bodies.handles import Cursor
 from moorage.bodies.joins import BranchFailure, Partial, Won
 from moorage.bodies.registry import Registry
 from moorage.bodies.retry import ONCE, Retry
-from moorage.bodies.run import Cursor, Run
+from moorage.bodies.run import Run
 from moorage.bodies.waits import Awakeable, Resolution
 
 __all__ = [

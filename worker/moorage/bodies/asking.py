@@ -3,14 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pydantic_core
 from pydantic import ValidationError
 
 from moorage.bodies.branches import Branch
-from moorage.bodies.engine import Engine, RunDeadline
+from moorage.bodies.core import Core, RunDeadline
 from moorage.bodies.errors import StepFailed
 from moorage.bodies.failures import CallDeadline, classify, failure
 from moorage.bodies.replay import placed
@@ -21,11 +21,15 @@ from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_h
 from moorage.kernel.errors import FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
+from moorage.runs.tracing_context import traceparent
 
 T = TypeVar("T")
 
 KEPT_TEXT = 256 * 1024
 """Characters of a recorded value that stay in memory for whoever asks for it again; larger ones are read back."""
+
+CLOCK_SKEW_SECONDS = 0.1
+"""How long a host waits that comes too early by the house's clock."""
 
 NULL = "null"
 
@@ -46,7 +50,7 @@ class Step:
 
 
 async def effect(
-    engine: Engine,
+    engine: Core,
     branch: Branch,
     key: EntryKey,
     kind: Kind,
@@ -76,7 +80,7 @@ async def effect(
 
 
 async def _attempts(
-    engine: Engine,
+    engine: Core,
     position: str,
     entry: Entry | None,
     key: EntryKey,
@@ -99,6 +103,8 @@ async def _attempts(
             entry = engine.replay.entries[key] = outcome.entry
             if entry.state != "waiting":
                 return await _ended(engine, entry)
+            # The house's clock is behind this one: it says that the instant has not come.
+            entry = replace(entry, next_attempt_at=max(entry.next_attempt_at or now(), after(now(), CLOCK_SKEW_SECONDS)))
             continue
         attempt = _expect(outcome, Claimed).attempt
         began = now()
@@ -116,7 +122,7 @@ async def _attempts(
 
 
 def _failed(
-    engine: Engine, position: str, key: EntryKey, kind: Kind, attempt: int, began: Instant, error: Exception, policy: Retry
+    engine: Core, position: str, key: EntryKey, kind: Kind, attempt: int, began: Instant, error: Exception, policy: Retry
 ) -> Entry:
     """The entry after a failed attempt: waiting for the next one, or failed for good (clause runs.not-before)."""
     now = engine.world.now()
@@ -150,7 +156,7 @@ def _failed(
     return entry
 
 
-async def _ended(engine: Engine, entry: Entry) -> str:
+async def _ended(engine: Core, entry: Entry) -> str:
     """The text of an entry that has ended. Raises StepFailed."""
     if entry.state == "done":
         return await engine.text(entry)
@@ -161,7 +167,7 @@ async def _ended(engine: Engine, entry: Entry) -> str:
 
 
 def record(
-    engine: Engine,
+    engine: Core,
     position: str,
     key: EntryKey,
     kind: Kind,
@@ -180,7 +186,7 @@ def record(
     )
 
 
-async def _bounded(work: Awaitable[str], within: float | None, engine: Engine) -> str:
+async def _bounded(work: Awaitable[str], within: float | None, engine: Core) -> str:
     """The effect, within the step's own call deadline (clause runs.bound-hit)."""
     if within is None:
         return await work
@@ -197,13 +203,10 @@ async def _bounded(work: Awaitable[str], within: float | None, engine: Engine) -
             task.cancel()
 
 
-def _step(engine: Engine, key: EntryKey, attempt: int) -> Step:
+def _step(engine: Core, key: EntryKey, attempt: int) -> Step:
     execution = engine.execution
     idempotency = idempotency_key(execution.execution_id, key)
-    span = idempotency[-16:] if idempotency[-16:].strip("0") else execution.trace.span_id
-    return Step(
-        key.label, attempt, idempotency, f"00-{execution.trace.trace_id}-{span}-01", execution.run_id, execution.scope
-    )
+    return Step(key.label, attempt, idempotency, traceparent(execution.trace, key), execution.run_id, execution.scope)
 
 
 async def called(result: Any) -> Any:
@@ -214,7 +217,7 @@ async def called(result: Any) -> Any:
 # --- Time, awakeables, children, publications -------------------------------------------------------------------------
 
 
-async def sleep(engine: Engine, branch: Branch, seconds: float) -> None:
+async def sleep(engine: Core, branch: Branch, seconds: float) -> None:
     """Wait for `seconds` from when it was first asked; a replay waits for what remains."""
     key = placed("run.sleep", branch.position(), seconds)
     position, entry = engine.ask(branch, key)
@@ -232,14 +235,14 @@ async def sleep(engine: Engine, branch: Branch, seconds: float) -> None:
     record(engine, position, key, "sleep", NULL, began=entry.started_at if entry is not None else now)
 
 
-async def mint(engine: Engine, operation: Callable[[str], Operation], branch: Branch, key: EntryKey) -> Minted:
+async def mint(engine: Core, operation: Callable[[str], Operation], branch: Branch, key: EntryKey) -> Minted:
     """An awakeable, with the same token as on every earlier pass."""
     position, _ = engine.ask(branch, key)
     outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
     return _expect(outcome, Minted)
 
 
-async def awaited(engine: Engine, handle: Awakeable) -> Any:
+async def awaited(engine: Core, handle: Awakeable) -> Any:
     """The recorded end of an awakeable."""
     key = EntryKey(handle.label, wait_hash(handle.token))
     branch, token = engine.enter(handle.label)
@@ -253,7 +256,7 @@ async def awaited(engine: Engine, handle: Awakeable) -> Any:
         engine.leave(branch, token)
 
 
-async def child(engine: Engine, branch: Branch, key: EntryKey, operation: Callable[[str], Operation]) -> Any:
+async def child(engine: Core, branch: Branch, key: EntryKey, operation: Callable[[str], Operation]) -> Any:
     """The recorded end of a child run."""
     position, entry = engine.ask(branch, key)
     entry = await _until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
@@ -261,7 +264,7 @@ async def child(engine: Engine, branch: Branch, key: EntryKey, operation: Callab
 
 
 async def _until_ended(
-    engine: Engine,
+    engine: Core,
     key: EntryKey,
     entry: Entry | None,
     operation: Callable[[], Operation],
@@ -284,7 +287,7 @@ async def _until_ended(
     return entry
 
 
-async def at_once(engine: Engine, branch: Branch, key: EntryKey, kind: Kind, operation: Callable[[str], Operation]) -> Any:
+async def at_once(engine: Core, branch: Branch, key: EntryKey, kind: Kind, operation: Callable[[str], Operation]) -> Any:
     """The recorded value of something that the substrate does in the same transaction: a publication, a cursor."""
     position, entry = engine.ask(branch, key)
     if entry is None or entry.state not in ("done", "failed", "canceled"):
@@ -293,7 +296,7 @@ async def at_once(engine: Engine, branch: Branch, key: EntryKey, kind: Kind, ope
     return pydantic_core.from_json(await _ended(engine, entry))
 
 
-async def _refusable(engine: Engine, operation: Operation, key: EntryKey, kind: Kind, position: str) -> list[Outcome]:
+async def _refusable(engine: Core, operation: Operation, key: EntryKey, kind: Kind, position: str) -> list[Outcome]:
     """Commit it. What the house refuses is recorded as the step's failure, so that a replay meets the same."""
     try:
         return await engine.commit(operation)
@@ -307,9 +310,7 @@ async def _refusable(engine: Engine, operation: Operation, key: EntryKey, kind: 
         raise StepFailed(key.label, refusal.tag, told.message, refusal.code) from None
 
 
-def drawn(
-    engine: Engine, branch: Branch, label: str, kind: Kind, draw: Callable[[], Any], write: Callable[[Any], str]
-) -> Any:
+def drawn(engine: Core, branch: Branch, label: str, kind: Kind, draw: Callable[[], Any], write: Callable[[Any], str]) -> Any:
     """An instant or chance, drawn once: given at once, recorded with whatever comes next."""
     key = placed(label, branch.position())
     position, entry = engine.ask(branch, key)

@@ -116,10 +116,17 @@ class Commits:
         """Send these with whatever comes next, at the latest after a moment of quiet."""
         if not self.open:
             return
+        self._note(operations)
         self._queue.append(_Group(operations))
         if self.several and self._flusher is None and self._quiet is None:
             loop = asyncio.get_running_loop()
             self._quiet = loop.call_later(QUIET_SECONDS, self._start, context=self._context)
+
+    def _note(self, operations: Iterable[Operation]) -> None:
+        """These are claimed from now on: whoever gives up a branch gives them up, once they are on their way."""
+        for operation in operations:
+            if isinstance(operation, (Claim, Await, StartChild)):
+                self.claims[operation.key] = operation.position
 
     async def now(self, *operations: Operation) -> list[Outcome]:
         """Commit these together with all that waits, and answer each. Raises what the substrate refused them with."""
@@ -144,7 +151,10 @@ class Commits:
         return group.outcomes
 
     async def finish(self, *operations: Operation) -> list[Outcome]:
-        """Commit these after all else has been sent; for who drives the body, never for the body itself."""
+        """Commit these after all else has been sent; for who drives the body, never for the body itself.
+
+        Raises what the substrate refused them with, and CancelledError once the execution is lost.
+        """
         while self._flusher is not None:
             await asyncio.wait([self._flusher])
         if not self.open:
@@ -153,6 +163,8 @@ class Commits:
         if operations:
             self._queue.append(group)
         await self._drain()
+        if self.lost is not None:
+            raise asyncio.CancelledError
         if group.error is not None:
             raise group.error
         return group.outcomes
@@ -220,9 +232,7 @@ class Commits:
     async def _send(self, chunk: list[_Group]) -> bool:
         """Whether all of it was committed, or nothing more is to be sent."""
         operations = [operation for group in chunk for operation in group.operations]
-        for operation in operations:
-            if isinstance(operation, (Claim, Await, StartChild)):
-                self.claims[operation.key] = operation.position
+        self._note(operations)
         try:
             outcomes = await self._apply(operations)
         except (LeaseFenced, LeaseExpired, StorageBindingUnavailable) as error:

@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 import httpx
 
 from moorage.bodies.commits import Sleep
-from moorage.bodies.engine import End, Engine, World, within
+from moorage.bodies.core import World
+from moorage.bodies.engine import End, Engine, within
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
@@ -45,8 +46,9 @@ class _Held:
         self.engine = engine
         self.execution = engine.execution
         self.expires_at = engine.execution.lease.expires_at
-        # A lease that was handed over may be shorter than one's own.
-        self.renew_at = min(after(now, OWNER_RENEW_SECONDS), max(now, Instant((now + self.expires_at) // 2)))
+        # A lease that was handed over is short, and where many were at once a renewal takes its time: at the first look.
+        own = self.expires_at > after(now, OWNER_RENEW_SECONDS)
+        self.renew_at = after(now, OWNER_RENEW_SECONDS) if own else now
 
 
 class Host:
@@ -136,9 +138,6 @@ class Host:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
 
     async def settled(self) -> None:
         """Until nothing is in hand."""
@@ -192,6 +191,9 @@ class Host:
             return "lost", False
         finally:
             self._held.pop(execution.execution_id, None)
+            if not self._held and self._keeper is not None:
+                self._keeper.cancel()
+                self._keeper = None
         return ended, ended in ("waiting", "suspended") and (engine.woken or engine.stopping)
 
     # --- the keeper ---------------------------------------------------------------------------------------------------
@@ -201,10 +203,10 @@ class Host:
             self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="keeper")
 
     async def _keeping(self) -> None:
-        """Look for stops, renew what is due, and sleep until the next of it; for as long as anything is in hand."""
+        """Renew what is due, look for stops, and sleep until the next of it; for as long as anything is in hand."""
         while self._held:
             await self._world.sleep(STOP_POLL_MS / 1000)
-            for look in (self._look_for_stops, self._renew):
+            for look in (self._renew, self._look_for_stops):
                 try:
                     await look()
                 except MoorageError as error:

@@ -14,7 +14,7 @@ import pydantic_core
 
 from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, Branch
-from moorage.bodies.engine import Engine
+from moorage.bodies.core import Core
 from moorage.bodies.errors import ReplayDivergence, StepFailed, failure_members
 from moorage.bodies.replay import placed
 from moorage.bodies.values import value_of
@@ -68,7 +68,7 @@ class Won(NamedTuple):
 class _Join:
     """Branches under way. The place of a branch that ends last passes to the parent, so that none is counted twice."""
 
-    def __init__(self, engine: Engine, branch: Branch, position: str, coroutines: Mapping[int, Awaitable[Any]]) -> None:
+    def __init__(self, engine: Core, branch: Branch, position: str, coroutines: Mapping[int, Awaitable[Any]]) -> None:
         self.engine = engine
         self.names = {index: _name(one) for index, one in coroutines.items()}
         self.winner = -1
@@ -129,12 +129,10 @@ class _Join:
             engine.idle()
 
 
-async def gather(engine: Engine, coroutines: Sequence[Awaitable[T]], allow_partial: bool) -> list[T] | Partial[T]:
+async def gather(engine: Core, coroutines: Sequence[Awaitable[T]], allow_partial: bool) -> list[T] | Partial[T]:
     """Run the branches side by side, and meet when all have ended. See `Run.gather`."""
     branch, position, token = _begin(engine, "run.gather", coroutines)
     try:
-        if engine.replay.entries.get(placed("run.first", position)) is not None:
-            raise engine.misused(ReplayDivergence(f"at {position} the body had a first, and now gathers"))
         if not coroutines:
             return Partial([], []) if allow_partial else []
         join = _Join(engine, branch, position, dict(enumerate(coroutines)))
@@ -158,7 +156,7 @@ async def gather(engine: Engine, coroutines: Sequence[Awaitable[T]], allow_parti
     return Partial([None if index in failures else task.result() for index, task in join.tasks.items()], failed)
 
 
-async def first(engine: Engine, coroutines: Sequence[Awaitable[Any]]) -> Won:
+async def first(engine: Core, coroutines: Sequence[Awaitable[Any]]) -> Won:
     """Run the branches side by side until one has ended. See `Run.first`."""
     if not coroutines:
         raise ValueError("run.first takes at least one coroutine")
@@ -185,7 +183,7 @@ async def first(engine: Engine, coroutines: Sequence[Awaitable[Any]]) -> Won:
     return Won(index, join.tasks[index].result())
 
 
-def _alone(engine: Engine, branch: Branch, position: str, coroutines: Sequence[Awaitable[Any]], index: int) -> _Join:
+def _alone(engine: Core, branch: Branch, position: str, coroutines: Sequence[Awaitable[Any]], index: int) -> _Join:
     """Replay the branch that won, under its own index; the others are known to have lost and do not begin."""
     for other, coroutine in enumerate(coroutines):
         if other != index:
@@ -196,7 +194,7 @@ def _alone(engine: Engine, branch: Branch, position: str, coroutines: Sequence[A
     return _Join(engine, branch, position, {index: coroutines[index]})
 
 
-def _decide(engine: Engine, position: str, index: int, many: int) -> None:
+def _decide(engine: Core, position: str, index: int, many: int) -> None:
     """Record who won, and give up what the others had begun, with whatever comes next."""
     key = placed("run.first", position)
     value = value_of(f'{{"winner":{index}}}')
@@ -209,16 +207,21 @@ def _decide(engine: Engine, position: str, index: int, many: int) -> None:
         engine.replay.leave(path)
 
 
-def _begin(engine: Engine, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
+def _begin(engine: Core, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
     if len(coroutines) > RUN_BRANCHES:
         for coroutine in coroutines:
             _drop(coroutine)
         raise ValueError(f"{what} takes at most {RUN_BRANCHES} branches, not {len(coroutines)}")
-    branch, token = engine.enter(what)
     try:
-        return branch, engine.join(branch), token
-    except BaseException:
-        engine.leave(branch, token)
+        branch, token = engine.enter(what)
+        try:
+            return branch, engine.join(branch, what), token
+        except BaseException:
+            engine.leave(branch, token)
+            raise
+    except Exception:
+        for coroutine in coroutines:
+            _drop(coroutine)
         raise
 
 

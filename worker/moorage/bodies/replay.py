@@ -62,19 +62,25 @@ class Replay:
                 raise ReplayDivergence(
                     f"at {position} the body had a gather or a first, and now asks for {_named(key)}. {_ADVICE}"
                 )
-            if entry is None and recorded is None:
-                raise ReplayDivergence(
-                    f"at {position} the body now asks for {_named(key)}, before steps that it recorded. {_ADVICE}"
-                )
+        if entry is None and self._is_late(position, path, count):
+            raise ReplayDivergence(
+                f"at {position} the body now asks for {_named(key)}, before steps that it recorded. {_ADVICE}"
+            )
         self._asked.add(key)
         return position, entry
 
-    def join(self, branch: Branch) -> str:
-        """The position of a join of the branch. Raises ReplayDivergence."""
+    def _is_late(self, position: str, path: str, count: int) -> bool:
+        """Whether something was recorded that came after this place, so that nothing new can stand here."""
+        if self._last.get(path, -1) >= count:
+            return True
+        return path != "" and any(self._last.get(outer, -1) > place for outer, place in ancestors(position))
+
+    def join(self, branch: Branch, kind: str) -> str:
+        """The position of a join of the branch, `run.gather` or `run.first`. Raises ReplayDivergence."""
         position = branch.position()
         recorded = self._places.get(position)
-        if recorded is not None and not recorded.label.startswith("run.first"):
-            raise ReplayDivergence(f"at {position} the body recorded {_named(recorded)}, and now joins branches. {_ADVICE}")
+        if recorded is not None and recorded.label != kind:
+            raise ReplayDivergence(f"at {position} the body recorded {_named(recorded)}, and now has {kind!r}. {_ADVICE}")
         branch.count += 1
         return position
 

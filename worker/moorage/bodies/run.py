@@ -3,7 +3,7 @@
 import math
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
@@ -11,8 +11,9 @@ import pydantic_core
 
 from moorage.bodies import asking, fetch, joins, values
 from moorage.bodies.asking import Step, called, loaded
-from moorage.bodies.errors import ChildFailed, EffectOutsideStep, StepFailed
+from moorage.bodies.errors import ChildFailed, StepFailed
 from moorage.bodies.fetch import Request, Response
+from moorage.bodies.handles import Cursor, Journal, Metadata
 from moorage.bodies.joins import Partial, Won
 from moorage.bodies.replay import placed
 from moorage.bodies.retry import Retry
@@ -24,8 +25,8 @@ from moorage.kernel.limits import AWAKE_TTL_SECONDS
 from moorage.runs.protocol import CommitCursor, Mint, Publish, Put, StartChild
 
 if TYPE_CHECKING:
+    from moorage.bodies.core import Core
     from moorage.bodies.declare import Body
-    from moorage.bodies.engine import Engine
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Run:
 
     __slots__ = ("_engine", "_journal", "_metadata")
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: "Core") -> None:
         self._engine = engine
         self._journal = Journal(engine)
         self._metadata = Metadata(engine)
@@ -386,69 +387,6 @@ class Run:
     def _records(self, label: str, records: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = pydantic_core.from_json(self._text(label, [dict(one) for one in records]))
         return found
-
-
-class Cursor:
-    """A committed position of the scope, and its revision; 0 before the first commit."""
-
-    __slots__ = ("name", "position", "revision")
-
-    def __init__(self, name: str, position: Any, revision: int) -> None:
-        self.name = name
-        self.position = position
-        self.revision = revision
-
-    def __repr__(self) -> str:
-        return f"Cursor({self.name!r}, {self.position!r}, revision={self.revision})"
-
-
-class Journal:
-    """The one way around the journal."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-
-    async def unsafe(self, label: str, effect: Callable[[], Awaitable[T]]) -> T:
-        """Run an idempotent read without recording it: it runs again in every replay, and may answer otherwise.
-
-        `label` says at the call site why that is harmless, and makes the place easy to find. Raises whatever it raises.
-        """
-        engine = self._engine
-        if not label:
-            raise EffectOutsideStep("run.journal.unsafe takes a label that says which read goes unrecorded")
-        branch, token = engine.enter(label)
-        try:
-            return await effect()
-        finally:
-            engine.leave(branch, token)
-
-
-class Metadata(MutableMapping[str, Any]):
-    """The run's metadata as a mapping; a change is told with the next operation."""
-
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-
-    def __getitem__(self, name: str) -> Any:
-        return self._engine.metadata[name]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._engine.set_metadata({**self._engine.metadata, name: pydantic_core.to_jsonable_python(value)})
-
-    def __delitem__(self, name: str) -> None:
-        left = dict(self._engine.metadata)
-        del left[name]
-        self._engine.set_metadata(left)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._engine.metadata)
-
-    def __len__(self) -> int:
-        return len(self._engine.metadata)
 
 
 def _arguments(wants: int, given: Any, step: Step) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from moorage.journal.model import EntryKey
 from moorage.kernel.instants import Instant, render
 
 if TYPE_CHECKING:
-    from moorage.bodies.engine import Engine
+    from moorage.bodies.core import Core
 
 WaitKind = Literal["sleep", "retry", "wait", "child", "flight"]
 
@@ -65,7 +65,7 @@ class Awakeable:
     token: str = field(repr=False)
     url: str = field(repr=False)
     deadline: Instant
-    _engine: "Engine" = field(repr=False, compare=False)
+    _engine: "Core" = field(repr=False, compare=False)
     _shape: Shape = field(repr=False, compare=False, default=Shape(None))
 
     def __await__(self) -> Generator[Any, None, Any]:

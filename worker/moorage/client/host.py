@@ -82,6 +82,8 @@ class _Hearing(HttpSubstrate):
 class Host:
     """A host of bodies: of those that `bodies` are, or that the modules and packages among them declare.
 
+    `substrate` is what it speaks to, `registry` its bodies, `clock` the deployment's clock.
+
     `name` is what a lease says of its owner, by default the machine's name and the process. When it is told to stop it lets
     what it has in hand come to a wait or an end for `grace_seconds`, and gives up the rest for another host. `observer`
     hears of every change, and `transport` is what `run.fetch` sends with: by default the network.
@@ -101,12 +103,12 @@ class Host:
         self.grace_seconds = grace_seconds
         self.clock = ServerClock()
         self._moorage = moorage
-        self._substrate = _Hearing(moorage.wire)
-        self._substrate.clock = self.clock
+        self.substrate = _Hearing(moorage.wire)
+        self.substrate.clock = self.clock
         self._core = Core(
             self.registry,
-            self._substrate,
-            take=self._take,
+            self.substrate,
+            take=self.take,
             now=self.clock.now,
             observer=observer,
             transport=transport or httpx.AsyncHTTPTransport(),
@@ -143,11 +145,9 @@ class Host:
         Raises RunFailed when the run ends in another way, ExecutionBusy and ExecutionPinMismatch when the scope is held or
         bound to something else, and what a request raises.
         """
-        sent: dict[str, Any] = {"body": body, "input": input, "holder": self.name, "build": self._build(body), **more}
-        if scope is not None:
-            sent["scope"] = scope
-        execution: Execution | None = self._heard(await self._substrate.open(sent, key or fresh_key()))
-        run_id = execution.run_id if execution is not None else ""
+        opened = await self.open(body, input, scope=scope, key=key, **more)
+        run_id = opened.run_id
+        execution: Execution | None = opened
         while execution is not None:
             ended = await self._core.run(execution)
             if ended in ("success", "failed", "canceled"):
@@ -158,18 +158,38 @@ class Host:
             raise RunFailed(run)
         return run.result
 
+    async def open(
+        self,
+        body: str,
+        input: Any = None,  # noqa: A002
+        *,
+        scope: str | None = None,
+        key: str | None = None,
+        **more: Any,
+    ) -> Execution:
+        """Open an execution, or resume the one that is pending under the scope, and hold it. Raises what `run` raises."""
+        sent: dict[str, Any] = {"body": body, "input": input, "holder": self.name, "build": self._build(body), **more}
+        if scope is not None:
+            sent["scope"] = scope
+        return self._heard(await self.substrate.open(sent, key or fresh_key()))
+
+    async def take(self, execution_id: str) -> Execution | None:
+        """Take an execution that is due, and hold it; None when it is not to be had."""
+        taken = await self.substrate.take(self._wanted(execution_id=execution_id))
+        return self._heard(taken[0]) if taken else None
+
     async def _again(self, execution_id: str, run_id: str) -> Execution | None:
         """The execution when it is due and nobody else has taken it; None once the run has ended."""
         while True:
             try:
-                told = await self._substrate.wait(execution_id, float(WAIT_SECONDS))
+                told = await self.substrate.wait(execution_id, float(WAIT_SECONDS))
             except ExecutionUnknown:
                 return None
             if told["run_id"] != run_id or told["status"] in ("success", "failed", "partial_failure", "canceled"):
                 return None
             if told.get("lease"):
                 await self._moorage.wire.timing.sleep(_PAUSE)
-            elif told["due"] and (taken := await self._take(execution_id)) is not None:
+            elif told["due"] and (taken := await self.take(execution_id)) is not None:
                 return taken
 
     # --- many ---------------------------------------------------------------------------------------------------------
@@ -225,20 +245,12 @@ class Host:
             driving |= {self._core.start(self._heard(execution)) for execution in taken}
 
     async def _taken(self, room: int) -> list[Execution]:
-        """What one request takes. A stop lets it come to its end, and what it brings then is given up at once."""
-        taking = asyncio.ensure_future(self._substrate.take(self._wanted(limit=min(room, 10)), float(WAIT_SECONDS)))
-        try:
-            await _first_of(taking, self._stopping.wait())
-            if not taking.done():
-                await _first_of(taking, self._abandoning.wait())
-            if not taking.done():
-                return []
-            taken = taking.result()
-        finally:
-            taking.cancel()
-        if self._stopping.is_set():
-            await self._give_up([execution.fence for execution in taken])
-            return []
+        """What there is to take, or nothing after a while without anything. Only the waiting is broken off by a stop: nobody
+        could tell the deployment that whoever asked to take has left."""
+        wanted = self._wanted(limit=min(room, 10))
+        taken = await self.substrate.take(wanted)
+        if not taken:
+            await self._unless_stopped(self.substrate.due(wanted["bodies"], float(WAIT_SECONDS)))
         return taken
 
     async def _end(self) -> None:
@@ -258,20 +270,16 @@ class Host:
         for fence in fences:
             for _ in range(3):
                 try:
-                    await self._substrate.apply(fence, [Suspend("waiting", self.clock.now())])
+                    await self.substrate.apply(fence, [Suspend("waiting", self.clock.now())])
                 except ExecutionWoken:
                     with suppress(MoorageError):
-                        await self._substrate.refresh(fence)
+                        await self.substrate.refresh(fence)
                     continue
                 except MoorageError as error:
                     log.info("execution %s was not given up: %s", fence.execution_id, error)
                 break
 
     # --- taking -------------------------------------------------------------------------------------------------------
-
-    async def _take(self, execution_id: str) -> Execution | None:
-        taken = await self._substrate.take(self._wanted(execution_id=execution_id))
-        return self._heard(taken[0]) if taken else None
 
     def _wanted(self, **more: Any) -> dict[str, Any]:
         return {
@@ -289,9 +297,12 @@ class Host:
         return execution
 
     async def _unless_stopped(self, waiting: Any) -> None:
+        """Wait for it, at most until a stop. Raises what it raises."""
         task = asyncio.ensure_future(waiting)
         try:
             await _first_of(task, self._stopping.wait())
+            if task.done():
+                task.result()
         finally:
             task.cancel()
 

@@ -6,6 +6,7 @@ long as the wire is patient is the execution given up, for whoever takes it next
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -108,12 +109,17 @@ class HttpSubstrate:
         """Open or resume an execution and hold it; `sent` is the body of `POST /executions`."""
         return codec.execution_of(await self._call("POST", "/executions", dict(sent), key=key, repeatable=key is not None))
 
-    async def take(self, sent: Mapping[str, Any], wait_seconds: float = 0) -> list[Execution]:
+    async def take(self, sent: Mapping[str, Any]) -> list[Execution]:
         """Take executions that are due; `sent` is the body of `POST /executions/claim`. It is sent once: what a lost answer
         took is free again when its lease ends."""
-        body = {**sent, "wait_seconds": wait_seconds} if wait_seconds else dict(sent)
-        told = await self._call("POST", "/executions/claim", body, repeatable=False, wait_seconds=wait_seconds)
+        told = await self._call("POST", "/executions/claim", dict(sent), repeatable=False)
         return [codec.execution_of(one) for one in told["executions"]]
+
+    async def due(self, bodies: Sequence[Mapping[str, Any]], wait_seconds: float) -> bool:
+        """Whether there is something to take for these bodies, as soon as there is or after so long."""
+        sent = {"bodies": list(bodies), "wait_seconds": wait_seconds}
+        told = await self._call("POST", "/executions/wait", sent, wait_seconds=wait_seconds)
+        return bool(told["due"])
 
     async def wait(self, execution_id: str, wait_seconds: float) -> dict[str, Any]:
         """How an execution stands, as soon as there is something to do for it or after so long."""
@@ -125,8 +131,7 @@ class HttpSubstrate:
         """A value with its text. Raises BlobMissing, BlobCorrupt."""
         if value.text is not None or value.blob is None:
             return value
-        path = f"{_path(fence, 'blobs')}/{value.blob}"
-        raw = await self._bytes("GET", path)
+        raw = await self._bytes("GET", f"{_path(fence, 'blobs')}/{value.blob}", fence)
         if hashlib.sha256(raw).hexdigest() != value.blob:
             raise BlobCorrupt(f"the bytes of blob {value.blob} are others", sha256=value.blob)
         return replace(value, text=raw.decode())
@@ -145,16 +150,19 @@ class HttpSubstrate:
 
     async def _stored(self, fence: Fence, value: Value) -> Value:
         text = value.text or ""
-        raw = await self._bytes("PUT", f"{_path(fence, 'blobs')}?epoch={fence.epoch}", text.encode())
-        told = httpx.Response(200, content=raw).json()
+        raw = await self._bytes("PUT", _path(fence, "blobs"), fence, text.encode())
+        told = json.loads(raw)
         return Value(None, told["size"], told["sha256"])
 
-    async def _bytes(self, method: str, path: str, content: bytes | None = None) -> bytes:
+    async def _bytes(self, method: str, path: str, fence: Fence, content: bytes | None = None) -> bytes:
         headers = {} if content is None else {"Content-Type": "application/json"}
+        query = {"epoch": fence.epoch}
+
+        def make() -> httpx.Request:
+            return self._wire.request(method, path, query=query, headers=headers, content=content)
+
         try:
-            answer = await self._wire.send(
-                lambda: self._wire.request(method, path, headers=headers, content=content), True, path.partition("?")[0]
-            )
+            answer = await self._wire.send(make, True, path)
         except (Problem, Unanswered) as failure:
             raise error_of(failure) from failure
         return answer.content

@@ -34,7 +34,7 @@ UNHEARD_SECONDS: Final = 1.0
 record, and again a second later."""
 
 _ROOM_LOOK_SECONDS: Final = 0.05
-_STUCK_SECONDS: Final = 30.0
+_STUCK_SECONDS: Final = 60.0
 """A reader that takes nothing for so long, though there is something, has gone. The platform does not tell when one goes."""
 
 _UNHEARD: Final = 1000
@@ -44,6 +44,7 @@ _CLOSING: Final[Mapping[str, tuple[int, str]]] = {
     "expired": (1001, "watch again"),
     "revoked": (1008, "the credential may see this run no more"),
 }
+_TOO_SLOW: Final = (1013, "nothing was read for too long; watch again")
 _READ_ONLY: Final = (1008, "a socket only reads")
 
 _log = logging.getLogger("moorage.live")
@@ -159,7 +160,9 @@ class _Pushing:
                     await self._room()
                 version = version if item is None else item.version
                 self._socket.send(heartbeat(version) if item is None else item.text)
-        except (JsException, TimeoutError):
+        except TimeoutError:
+            self._closing = _TOO_SLOW
+        except JsException:
             _log.debug("a reader left")
         except Exception as error:
             _log.warning("a live view broke off: %s", type(error).__name__)

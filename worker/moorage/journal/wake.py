@@ -11,13 +11,17 @@ from moorage.store.transaction import Answer, Scalar, Transaction
 REPAIR_MS: Final = 5000
 """How long a poke may take before the Clock makes sure."""
 
-# Makes the executions that `selection` names due. A live owner is poked all the same: it may be waiting in memory.
+# Makes the executions that `selection` names due. A live owner is poked all the same: it may be waiting in memory. A host
+# outside the Worker that let its lease run out is the Clock's to see after, no later than before. One whose run has ended
+# waits for the next opening of its scope, and for nothing else.
 _WAKE = """
 UPDATE executions SET
-    wake_at = CASE WHEN owner IS NOT NULL AND expires_at > :now THEN wake_at
-        ELSE CAST(:now AS INTEGER) + CAST(:repair AS INTEGER) END,
-    claimable = CASE WHEN host = 'remote' AND (owner IS NULL OR expires_at <= :now) THEN 1 ELSE claimable END
+    wake_at = CASE WHEN owner IS NOT NULL AND (host = 'remote' OR expires_at > :now) THEN wake_at
+        ELSE min(coalesce(wake_at, CAST(:now AS INTEGER) + CAST(:repair AS INTEGER)),
+            CAST(:now AS INTEGER) + CAST(:repair AS INTEGER)) END,
+    claimable = CASE WHEN host = 'remote' AND owner IS NULL THEN 1 ELSE claimable END
 WHERE execution_id IN ({executions})
+    AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.ended_at IS NOT NULL)
 RETURNING execution_id, host, runner, body
 """
 

@@ -26,7 +26,7 @@ _NAMED = r"""
 
 _HEADERS = r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie|x-api-key)(\"?'?[ \t]*[:=][ \t]*)[^\r\n]+"
 _SCHEMES = r"(?i)\b(bearer)\s+[^\s,;\"']+"
-_BASIC = r"(?i:\b(basic))\s+(?=[A-Za-z0-9+/]*(?:[0-9+/=]|[a-z][A-Z]))[A-Za-z0-9+/]{6,}={0,2}"
+_BASIC = r"(?i:\b(basic))[ \t]+(?=[A-Za-z0-9+/]*(?:[0-9+/=]|[a-z][A-Z]))[A-Za-z0-9+/]{6,}={0,2}"
 _USERINFO = r"([A-Za-z][A-Za-z0-9+.-]{0,30}://)[^\s/?#]*@"
 _KEY_BLOCK = r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:(?!-----END)[\s\S])*(?:-----END [A-Z ]{0,40}-----)?"
 _TOKENS = r"""
@@ -43,8 +43,8 @@ _STEPS: Final = (
     (re.compile(_USERINFO), rf"\1{MASK}@"),
     (re.compile(_HEADERS), rf"\1\2{MASK}"),
     (re.compile(_SCHEMES), rf"\1 {MASK}"),
-    (re.compile(_BASIC), rf"\1 {MASK}"),
     (re.compile(_NAMED, re.VERBOSE), rf"\g<name>\g<sign>{MASK}"),
+    (re.compile(_BASIC), rf"\1 {MASK}"),
     (re.compile(_TOKENS, re.VERBOSE), MASK),
 )
 

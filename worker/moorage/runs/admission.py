@@ -42,8 +42,9 @@ from moorage.runs.protocol import CAPABILITIES, BodyInfo, Execution, Pins, Statu
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 
-HANDOFF_SECONDS: Final = 10
-"""The lease with which an execution is handed to its Runner: long enough to get there, and then it is renewed."""
+HANDOFF_SECONDS: Final = 30
+"""The lease with which an execution is handed to its Runner, which renews it like any other. Of a thousand that are started
+at once the last ones come to that after more than ten seconds on a busy machine."""
 
 RECOVERIES: Final = ("restore the build that is pinned and open the scope again", "moorage run rewind {execution}")
 

@@ -36,9 +36,11 @@ class RunsDue:
 
     One of the Worker is poked again, until its Runner takes it. One of another host is offered when nobody holds it; when
     a host held it and let its lease run out, its run ends as a partial failure and the execution waits to be opened again.
+    A driven clock that passes many of its looks fires it once: nobody could follow a poke before the clock has arrived.
     """
 
     name = "run_due"
+    coalesces = True
     earliest = statements.EARLIEST_WAKE
     page = statements.WAKES
 
@@ -49,10 +51,11 @@ class RunsDue:
         wake(tx, statements.REAPED_PARENT, execution=item)
         reaped = tx.run(statements.REAP, execution=item, error=_LAPSED)
         tx.run(statements.LET_GO, execution=item)
+        rested = tx.run(statements.REST, execution=item)
         poked = tx.run(statements.LOOK_AGAIN, execution=item, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
         tx.poke(poked)
         await db.commit(tx)
-        return len(reaped.rows) or len(poked.rows)
+        return len(reaped.rows) or len(poked.rows) or len(rested.rows)
 
 
 class RunRetention:

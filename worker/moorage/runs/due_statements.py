@@ -42,6 +42,13 @@ UPDATE executions SET owner = NULL, expires_at = NULL, wake_at = NULL, claimable
 WHERE execution_id = :execution AND host = 'remote' AND wake_at <= :now AND expires_at <= :now
 """
 
+# One whose run has ended has nothing to be looked after; whoever opens its scope next will.
+REST = """
+UPDATE executions SET wake_at = NULL, claimable = 0 WHERE execution_id = :execution AND wake_at <= :now
+    AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.ended_at IS NULL)
+RETURNING execution_id
+"""
+
 # Any other is offered to hosts outside the Worker from now on, or its Runner is looked for again, later each time.
 LOOK_AGAIN = """
 UPDATE executions SET wakes = wakes + 1, claimable = CASE WHEN host = 'remote' THEN 1 ELSE 0 END,

@@ -11,6 +11,7 @@ from typing import Any, Final
 from moorage.catalog.access import Caller
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.journal.model import Fence, Lease
+from moorage.kernel import canonical
 from moorage.kernel.errors import ExecutionUnknown, LeaseFenced
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
@@ -160,6 +161,15 @@ async def take_several(
             break
         taken.append(one)
     return taken
+
+
+async def anything_waits(db: Database, builds: Mapping[str, Build]) -> bool:
+    """Whether an execution waits for a host that has one of these builds. One round trip."""
+    reading = Reading()
+    wanted = canonical.compact({name: build.digest for name, build in builds.items()})
+    found = reading.ask(statements.WAITS, builds=wanted)
+    await db.read(reading)
+    return bool(found.one()["waits"])
 
 
 async def standing(db: Database, caller: Caller, now: Instant, execution_id: str) -> Standing:

@@ -16,6 +16,14 @@ SELECT body, build FROM executions
 WHERE execution_id = :execution AND host = 'remote' AND ((owner IS NULL AND claimable = 1) OR expires_at <= :now)
 """
 
+# Whether an execution waits for a host that has one of these builds.
+WAITS = """
+SELECT EXISTS (
+    SELECT 1 FROM json_each(:builds) AS b CROSS JOIN executions AS c ON c.body = b.key AND c.claimable = 1
+    WHERE c.build = b.value
+) AS waits
+"""
+
 # How an execution stands, and whether something has ended that it awaits.
 STANDING = f"""
 SELECT e.run_id, e.body, e.scope, e.epoch, e.attempt, e.owner, e.expires_at, e.wake_at, e.claimable, r.status,

@@ -135,6 +135,7 @@ def _start(caller: Caller, row: Row, trace: Trace, run_id: str) -> Start:
         trace=trace,
         parent_execution=row["parent_execution"],
         parent_run=row["parent_run"],
+        config_revision=row["config_revision"],
         restarted_from=run_id,
         metadata=json.loads(row["metadata"]),
         config=json.loads(row["config"]),

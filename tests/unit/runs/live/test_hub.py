@@ -232,6 +232,34 @@ async def test_whoever_joins_gets_the_view_and_what_follows_it(house: House) -> 
         await watcher.stop()
 
 
+async def test_those_who_come_at_once_are_all_served_by_one_reading(house: House) -> None:
+    house.hold = asyncio.Event()
+    subscribing = [asyncio.create_task(house.hub.subscribe(RUN)) for _ in range(3)]
+    await calm()
+    house.hold.set()
+    watchers = [Watcher(house.time, await one).start() for one in subscribing]
+    await house.time.to(200)
+    assert [[one["type"] for one in watcher.got] for watcher in watchers] == [["snapshot"]] * 3
+    assert len(house.loads) == 1
+    for watcher in watchers:
+        await watcher.stop()
+
+
+async def test_who_is_left_alone_by_a_reading_that_was_given_up_reads_itself(house: House) -> None:
+    house.hold = asyncio.Event()
+    first, second = (asyncio.create_task(house.hub.subscribe(RUN)) for _ in range(2))
+    await calm()
+    first.cancel()
+    house.hold.set()
+    watcher = Watcher(house.time, await second).start()
+    await house.time.to(100)
+    assert [one["type"] for one in watcher.got] == ["snapshot"]
+    await watcher.stop()
+    await house.time.to(100 + KEPT_SECONDS * 1000)
+    house.hub.tell(step("anything"))
+    assert house.hub.watched == 0
+
+
 async def test_who_is_slow_gets_the_latest_view_anew(house: House) -> None:
     slow = await house.hub.subscribe(RUN)
     begun = await slow.next(1)
@@ -278,9 +306,11 @@ async def test_a_client_comes_back_to_where_it_was(house: House) -> None:
     back = await house.watch(keeper.versions[2])
     assert [one["type"] for one in back.got] == ["update", "update", "update"]
     assert back.versions == keeper.versions[3:]
+    from_the_start = await house.watch(keeper.versions[0])
+    assert from_the_start.versions == keeper.versions[1:]
     lost = await house.watch(Version(999, 3))
     assert lost.got[0]["type"] == "snapshot"
-    for watcher in (keeper, back, lost):
+    for watcher in (keeper, back, from_the_start, lost):
         await watcher.stop()
 
 

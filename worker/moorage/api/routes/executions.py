@@ -11,6 +11,8 @@ from moorage.api.execution_shapes import (
     AppliedShown,
     ApplySent,
     BlobShown,
+    CanExecute,
+    DueShown,
     ExecutionShown,
     HostCapabilitiesShown,
     JournalEntriesShown,
@@ -76,7 +78,7 @@ from moorage.kernel.limits import ID_CHARACTERS, published
 from moorage.kernel.refusals import refused
 from moorage.runs import authority, hosting, rewind, wire
 from moorage.runs.hosting import Standing
-from moorage.runs.protocol import CAPABILITIES, TERMINAL, Execution, Operation
+from moorage.runs.protocol import CAPABILITIES, TERMINAL, Build, Execution, Operation
 
 api = router("executions")
 
@@ -145,11 +147,7 @@ async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
     free again when its lease ends. What a guard protects is passed over, and refused where `execution_id` asks for it.
     """
     await request.ports.admit_effects()
-    builds = {one.body: one.told for one in sent.bodies}
-    if len(builds) < len(sent.bodies):
-        raise refused("/bodies", "names a body twice")
-    for name in builds:
-        authority.demand(request.caller, "execute", name)
+    builds = _builds(request, sent)
     owner, blobs = hosting.owner_of(request.caller, sent.holder), blobs_of(request)
 
     async def look() -> list[Execution] | None:
@@ -163,6 +161,19 @@ async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
     taken = await until(request, bells, sent.wait_seconds, look) or []
     request.wake(min((one.lease.expires_at for one in taken), default=None))
     return Answer({"executions": [wire.execution_wire(one) for one in taken]})
+
+
+@api.post("/executions/wait", response_model=DueShown)
+async def wait_for_any(request: ApiRequest, sent: CanExecute) -> Response:
+    """Wait until there is something to claim for a host with these bodies. Nothing is taken, so that a host may leave while
+    it waits."""
+    builds = _builds(request, sent)
+
+    async def look() -> bool | None:
+        return await hosting.anything_waits(request.db, builds) or None
+
+    found = await until(request, [body_bell(name) for name in builds], sent.wait_seconds, look)
+    return Answer({"due": bool(found)})
 
 
 @api.get("/executions/capabilities", response_model=HostCapabilitiesShown)
@@ -346,6 +357,13 @@ async def rewind_execution(request: ApiRequest, execution_id: ExecutionId, sent:
     Cursors stay. It takes grants to execute and to operate on the body."""
     rewound = await rewind.rewind(request.db, request.caller, request.now, execution_id, sent.reason, sent.force)
     return Answer(rewound.wire())
+
+
+def _builds(request: ApiRequest, sent: CanExecute) -> dict[str, Build]:
+    builds = sent.builds()
+    for name in builds:
+        authority.demand(request.caller, "execute", name)
+    return builds
 
 
 def _fences(sent: ManyHeldSent) -> list[Fence]:

@@ -114,8 +114,9 @@ async def stream(
     """A run and its steps as they change: first a snapshot, then updates in order, ten a second at most, to the run's end.
 
     With `Upgrade: websocket` each message is a text frame. The socket closes with 1000 after the message that tells of the
-    run's end, with 1001 after `max_seconds`, and with 1008 when the credential may see the run no more or when the client
-    sends anything: a socket only reads. After 15 seconds without news there is a message `{"type":"ping","version":…}`.
+    run's end, with 1001 after `max_seconds`, with 1013 when nothing was read for a minute, and with 1008 when the credential
+    may see the run no more or when the client sends anything: a socket only reads. After 15 seconds without news there is a
+    message `{"type":"ping","version":…}`.
 
     Otherwise the messages are events: `id` is the version, `event` the message's type. The stream ends after the run does,
     or after `max_seconds`; a client connects again with `Last-Event-ID`, which supersedes `after`, and goes on where it was,

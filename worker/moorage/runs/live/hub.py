@@ -47,6 +47,8 @@ class Message:
     text: str
     last: bool
     """Whether the run has ended, so that nothing follows."""
+    previous: Version | None = None
+    """Of an update: what it follows."""
 
 
 class _Channel:
@@ -163,7 +165,7 @@ class Hub:
             channel.stale, channel.sent_at = True, float("-inf")
         channel.watchers += 1
         try:
-            if channel.stale and not channel.over:
+            if channel.folded is None or (channel.stale and not channel.over):
                 await self._read(channel)
             if channel.folded is None:
                 raise RunUnknown
@@ -225,10 +227,10 @@ class Hub:
         if after is None or after == before:
             return False
         self._counter += 1
-        channel.version = Version(self._epoch, self._counter)
+        previous, channel.version = channel.version, Version(self._epoch, self._counter)
         channel.told, channel.sent_at = after, now
         if before is not None:
-            channel.ring.append(_message("update", after, differing(before, after), channel.version))
+            channel.ring.append(_message("update", after, differing(before, after), channel.version, previous))
             channel.count += 1
         if after.ended:
             channel.inbox.clear()
@@ -346,9 +348,15 @@ class Subscription:
         if after == channel.version:
             return channel.count
         first = channel.count - len(channel.ring)
-        return next((first + number + 1 for number, one in enumerate(channel.ring) if one.version == after), None)
+        return next((first + number for number, one in enumerate(channel.ring) if one.previous == after), None)
 
 
-def _message(type_: Literal["snapshot", "update"], view: Snapshot, steps: list[StepView], version: Version) -> Message:
+def _message(
+    type_: Literal["snapshot", "update"],
+    view: Snapshot,
+    steps: list[StepView],
+    version: Version,
+    previous: Version | None = None,
+) -> Message:
     told = {"type": type_, "version": version.wire(), **view.run_wire(), "steps": [step.wire() for step in steps]}
-    return Message(type_, version, json.dumps(told, separators=(",", ":"), allow_nan=False), view.ended)
+    return Message(type_, version, json.dumps(told, separators=(",", ":"), allow_nan=False), view.ended, previous)

@@ -1,0 +1,1 @@
+"""A package of bodies, as a project would have one."""

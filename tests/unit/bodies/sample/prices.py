@@ -1,0 +1,3 @@
+"""What the order's body imports."""
+
+PRICE = 4

@@ -1,0 +1,258 @@
+"""One execution in memory: what everything that a body asks for works with.
+
+`engine` drives it, and `asking` and `joins` are what a body asks for. Branches that are blocked are counted here: when none
+is running, the driver decides whether the run is let go of (clauses runs.effect-boundary, runs.fan-out-join).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import Token
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from moorage.bodies import guard
+from moorage.bodies.branches import BRANCH, Branch
+from moorage.bodies.commits import Commits, Sleep
+from moorage.bodies.declare import Body
+from moorage.bodies.errors import ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.observe import Spans, Telling
+from moorage.bodies.replay import Replay
+from moorage.bodies.values import Shape, value_of
+from moorage.bodies.waits import Wait
+from moorage.journal.model import ENDED, Entry, EntryKey, Kind
+from moorage.kernel import canonical
+from moorage.kernel.errors import CapabilityUnwired, FailureTag, RunMetadataTooLarge
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES
+from moorage.runs.protocol import Execution, Observer, Operation, Outcome, SetMetadata, Substrate
+
+
+class RunDeadline(Exception):
+    """The run would go on past its deadline."""
+
+    def __init__(self, message: str, step: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What surrounds an engine: the substrate, the clock, sleeping, and who is told. All of it is injected."""
+
+    substrate: Substrate
+    now: Callable[[], Instant]
+    sleep: Sleep
+    observer: Observer | None = None
+    spans: Spans | None = None
+    transport: httpx.AsyncBaseTransport | None = None
+
+
+class Core:
+    """One execution in memory: its journal, its writes, its branches, and what this pass of the body has asked for."""
+
+    def __init__(self, body: Body, execution: Execution, world: World) -> None:
+        self.body = body
+        self.execution = execution
+        self.world = world
+        self.replay = Replay(body.effects, execution.entries)
+        self.telling = Telling(execution, world.now, world.observer, world.spans)
+        self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
+        self.flights: dict[EntryKey, list[Wait]] = {}
+        self.prelude: list[Operation] = []
+        self.fault: Exception | None = None
+        self.woken = False
+        self.stopping = execution.stop is not None
+        self.running = 1
+        self._waits: list[Wait] = []
+        self._change: asyncio.Future[None] | None = None
+        self.package = body.module.partition(".")[0]
+        self.metadata: dict[str, Any] = dict(execution.metadata)
+        self._partial: list[dict[str, Any]] = []
+        self._deadline = None if body.deadline_seconds is None else after(execution.started_at, body.deadline_seconds)
+
+    def _changed(self) -> None:
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    def idle(self) -> None:
+        """The driver should look: a branch ended, or none is running."""
+        self._changed()
+
+    # --- for what the body asks ---------------------------------------------------------------------------------------
+
+    def enter(self, what: str) -> "tuple[Branch, Token[str | None]]":
+        """Begin something that the body asked for. Raises what made the run fail already, and StepOverlap."""
+        if self.fault is not None:
+            raise self.fault
+        branch = BRANCH.get()
+        if branch.busy is not None:
+            raise self.misused(
+                StepOverlap(
+                    f"{what!r} was asked for while {branch.busy!r} is under way in the same branch: run branches with "
+                    f"run.gather(...), and ask for nothing inside a step's effect",
+                    what,
+                )
+            )
+        branch.busy = what
+        return branch, guard.WATCHED.set(None)
+
+    def leave(self, branch: Branch, token: "Token[str | None]") -> None:
+        """End it."""
+        branch.busy = None
+        guard.WATCHED.reset(token)
+
+    def misused(self, error: Exception) -> Exception:
+        """The error that fails the run, whatever the body makes of it: the first one stands."""
+        if self.fault is None:
+            self.fault = error
+        return self.fault
+
+    def ask(self, branch: Branch, key: EntryKey) -> tuple[str, Entry | None]:
+        """As `Replay.ask`; a divergence fails the run."""
+        try:
+            return self.replay.ask(branch, key)
+        except ReplayDivergence as error:
+            raise self.misused(error) from None
+
+    def join(self, branch: Branch, kind: str) -> str:
+        """As `Replay.join`; a divergence fails the run."""
+        try:
+            return self.replay.join(branch, kind)
+        except ReplayDivergence as error:
+            raise self.misused(error) from None
+
+    def open_under(self, path: str) -> list[EntryKey]:
+        """What a branch that lost has begun and not ended, unless another branch has taken it on."""
+        keys = dict.fromkeys(entry.key for entry in self.replay.open_under(path))
+        keys.update(dict.fromkeys(key for key, position in self.commits.claims.items() if position.startswith(path)))
+        return [key for key in keys if key not in self.flights and not self._has_ended(key)]
+
+    def _has_ended(self, key: EntryKey) -> bool:
+        entry = self.replay.entries.get(key)
+        return entry is not None and entry.state in ENDED
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Tell the run's metadata with the next operation. Raises RunMetadataTooLarge, with nothing changed."""
+        size = canonical.size(canonical.dumps(dict(metadata)))
+        if size > METADATA_BYTES:
+            raise RunMetadataTooLarge(f"the run's metadata would have {size} bytes; at most {METADATA_BYTES} are kept")
+        self.metadata = dict(metadata)
+        self.prelude = [SetMetadata(self.metadata)]
+
+    def note_partial(self, failed: list[dict[str, Any]]) -> None:
+        """Say on the run's record which branches failed, as far as there is room (clause runs.fan-out-join)."""
+        self._partial += failed
+        with suppress(RunMetadataTooLarge):
+            self.set_metadata({**self.metadata, "failed_branches": self._partial[:50]})
+
+    def declared(self, label: str, input_sha256: str) -> None:
+        """As `Replay.declared`; a misuse fails the run."""
+        try:
+            self.replay.declared(label, input_sha256)
+        except StepMisuse as error:
+            raise self.misused(error) from None
+
+    def require(self, capability: str) -> None:
+        """Raises CapabilityUnwired unless the profile has it (clause runs.unwired)."""
+        if capability not in self.execution.capabilities:
+            raise CapabilityUnwired(f"this host has no {capability!r}")
+
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """What `fetch` sends with. Raises CapabilityUnwired when the host was given none."""
+        if self.world.transport is None:
+            raise CapabilityUnwired("this host has no 'fetch': it was given no transport")
+        return self.world.transport
+
+    def remember(self, key: EntryKey, kind: Kind, position: str, text: str) -> None:
+        """Keep in memory what was just recorded."""
+        now = self.world.now()
+        self.replay.entries[key] = Entry(
+            key, kind, position, "done", 1, self.execution.lease.epoch, now, now, value=value_of(text)
+        )
+
+    def take_prelude(self) -> list[Operation]:
+        """What is to be told with the next operation: the latest metadata."""
+        told, self.prelude = self.prelude, []
+        return told
+
+    async def commit(self, *operations: Operation) -> list[Outcome]:
+        """Commit operations, with what waits to be told."""
+        if self.prelude:
+            told = self.take_prelude()
+            return (await self.commits.now(*told, *operations))[len(told) :]
+        return await self.commits.now(*operations)
+
+    async def text(self, entry: Entry) -> str:
+        """The recorded text of a done entry, loaded with others that were left out if it was."""
+        value = entry.value
+        if value is None:
+            return "null"
+        if value.text is not None:
+            return value.text
+        found = [entry]
+        room = JOURNAL_REPLAY_BYTES - value.size
+        for other in self.replay.entries.values():
+            if other is not entry and other.value is not None and other.value.text is None and other.value.size <= room:
+                found.append(other)
+                room -= other.value.size
+        values = await self.world.substrate.values(self.execution.fence, [one.key for one in found])
+        for one, loaded in zip(found, values, strict=True):
+            self.replay.entries[one.key] = replace(one, value=loaded)
+        return values[0].text or "null"
+
+    def shaped(self, label: str, shape: Shape, value: Any) -> Any:
+        """A part of a recorded value as its declared type. Raises StepFailed when it does not fit."""
+        if shape.adapter is None:
+            return value
+        try:
+            return shape.adapter.validate_python(value)
+        except ValidationError as error:
+            raise StepFailed(
+                label, FailureTag.INVALID, f"does not fit its type: {fields_of(error)}", "ValidationError"
+            ) from None
+
+    async def awaited(self, handle: Any) -> Any:
+        """What is recorded of an awakeable's end."""
+        from moorage.bodies.asking import awaited
+
+        return await awaited(self, handle)
+
+    async def block(self, wait: Wait) -> None:
+        """Wait, as a branch that does nothing meanwhile."""
+        self._waits.append(wait)
+        self.running -= 1
+        self._changed()
+        try:
+            await wait.future
+        finally:
+            if wait in self._waits:
+                # Canceled: the branch goes on, to unwind.
+                self._waits.remove(wait)
+                self.running += 1
+
+    def release(self, wait: Wait) -> None:
+        """The wait is over: its branch runs from now on, whenever it gets its turn."""
+        if wait in self._waits:
+            self._waits.remove(wait)
+            self.running += 1
+            if not wait.future.done():
+                wait.future.set_result(None)
+
+    def wait(self, kind: Any, key: EntryKey, until: Instant | None = None, ref: str | None = None) -> Wait:
+        """A wait, not yet begun."""
+        return Wait(kind, key, asyncio.get_running_loop().create_future(), until, ref)
+
+    @property
+    def deadline(self) -> Instant | None:
+        """The instant by which the run must have ended."""
+        return self._deadline
+
+
+def fields_of(error: ValidationError) -> str:
+    """Where and why a value does not fit, without the value."""
+    told = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'/'.join(map(str, one['loc'])) or '(root)'}: {one['msg']}" for one in told[:5])
