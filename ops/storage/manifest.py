@@ -1,7 +1,8 @@
 """What a backup holds, and the manifest that makes it one.
 
 A backup is a folder: `database.sqlite`, an object of the bucket in each `objects/<sha256>`, the bucket's side of the
-recovery identity in `recovery/<identity>.json`, and `manifest.json`, which is written last. Without it a folder is no restore point.
+recovery identity in `recovery/<identity>.json`, and `manifest.json`, which is written last: without it a folder is no
+restore point.
 """
 
 import hashlib
