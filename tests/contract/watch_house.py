@@ -14,7 +14,8 @@ from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.pages import PageRequest
 from moorage.runs import rewind
 from moorage.runs.protocol import AdmitGuard, Admitted, Claim, EntityHeld, Execution, HoldEntity, ReleaseGuard
-from moorage.store.transaction import Row
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
 from tests.contract.adapters import Store
 from tests.contract.harbor import ROOT, Harbor, key, record
 
@@ -39,6 +40,25 @@ def admitted(outcome: object) -> Admitted:
     return outcome
 
 
+class Listening:
+    """A database that keeps what is committed."""
+
+    def __init__(self, behind: Database, sent: list[Transaction]) -> None:
+        self._behind = behind
+        self._sent = sent
+        self.cost = behind.cost
+
+    async def read(self, reading: Reading) -> None:
+        await self._behind.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        self._sent.append(transaction)
+        await self._behind.commit(transaction)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._behind.initialize(statements)
+
+
 class WatchHouse(Harbor):
     """A harbor with one registered holder, a bank that deduplicates for WINDOW seconds, a press that publishes, and a
     printer that promises nothing."""
@@ -59,6 +79,17 @@ class WatchHouse(Harbor):
         """A destination."""
         told = {"url": f"https://{name}.test/in", "methods": ["POST"], **more}
         await destinations.put(self.db(), ROOT, self.now, name, DestinationDeclaration.model_validate(told))
+
+    def listen(self) -> list[Transaction]:
+        """Every transaction that is sent from now on."""
+        sent: list[Transaction] = []
+        plain = self.substrate.database
+
+        def listening() -> Database:
+            return Listening(plain(), sent)
+
+        self.substrate.database = listening
+        return sent
 
     async def engine(self, name: str = "r:00") -> str:
         """The id of an engine that has started."""

@@ -141,12 +141,13 @@ def _reason(row: Row | None, now: Instant, callback: Callback) -> MoorageError:
         return LeaseExpired()
     if not row["active"]:
         return LeaseFenced("the attempt is over")
-    if not row["entry"]:
-        return EntryUnknown(f"the execution has no entry {callback.key.label!r}: claim it first", label=callback.key.label)
     if not row["holder"]:
         return HolderUnknown()
     if not row["destination"]:
         return DestinationUnknown(f"no destination is declared as {callback.destination!r}")
     if row["lease"] is not None:
         return LeaseFenced(f"the execution does not hold the lease {row['lease']!r} under that epoch", key=row["lease"])
+    # Last: one that was claimed in the same list is gone with it.
+    if not row["entry"]:
+        return EntryUnknown(f"the execution has no entry {callback.key.label!r}: claim it first", label=callback.key.label)
     return GuardedElsewhere("what stood in the way is gone; ask again")

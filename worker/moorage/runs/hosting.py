@@ -163,11 +163,11 @@ async def take_several(
     return taken
 
 
-async def anything_waits(db: Database, builds: Mapping[str, Build]) -> bool:
-    """Whether an execution waits for a host that has one of these builds. One round trip."""
+async def anything_waits(db: Database, now: Instant, builds: Mapping[str, Build]) -> bool:
+    """Whether an execution waits for a host that has one of these builds, and may be taken. One round trip."""
     reading = Reading()
     wanted = canonical.compact({name: build.digest for name, build in builds.items()})
-    found = reading.ask(statements.WAITS, builds=wanted)
+    found = reading.ask(statements.WAITS, builds=wanted, now=now)
     await db.read(reading)
     return bool(found.one()["waits"])
 
@@ -186,7 +186,7 @@ async def standing(db: Database, caller: Caller, now: Instant, execution_id: str
     stop = take.stop_of(row)
     held = row["owner"] is not None and row["expires_at"] > now
     ended = row["status"] in TERMINAL
-    due = bool(row["ended"]) or stop is not None if held else bool(row["claimable"]) or row["owner"] is not None
+    due = bool(row["ended"]) or stop is not None if held else _may_be_taken(row)
     return Standing(
         execution_id=execution_id,
         run_id=row["run_id"],
@@ -207,6 +207,11 @@ async def _held(
     if found is None:
         raise ExecutionUnknown("the execution is held no more")
     return found
+
+
+def _may_be_taken(row: Row) -> bool:
+    """Of an execution that nobody holds."""
+    return not row["blocked"] and (bool(row["claimable"]) or row["owner"] is not None)
 
 
 def _where(fence: Fence) -> dict[str, Any]:

@@ -170,7 +170,7 @@ async def wait_for_any(request: ApiRequest, sent: CanExecute) -> Response:
     builds = _builds(request, sent)
 
     async def look() -> bool | None:
-        return await hosting.anything_waits(request.db, builds) or None
+        return await hosting.anything_waits(request.db, request.ports.now(), builds) or None
 
     found = await until(request, [body_bell(name) for name in builds], sent.wait_seconds, look)
     return Answer({"due": bool(found)})
