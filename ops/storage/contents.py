@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from moorage.kernel.errors import MoorageError
 from moorage.store import recovery, schema
 from moorage.store.recovery import Identity
 from moorage.store.sqlite import SqliteDatabase
+from ops.setup import paths
 
 # Whatever a row refers to in the bucket. References say so for all of them; the columns are asked as well, so that a
 # reference that was lost is found before its bytes are.
@@ -31,6 +33,12 @@ _GAPS: Final = """
 SELECT count(*) AS entries, coalesce(max(position), 0) AS last, coalesce(min(position), 1) AS first,
     (SELECT count(*) FROM preconditions) AS left_behind
 FROM history
+"""
+
+# Tables, indexes and triggers; what SQLite and D1 keep for themselves is not asked about.
+_PARTS: Final = """
+SELECT type, name FROM sqlite_schema
+WHERE sql IS NOT NULL AND substr(name, 1, 3) NOT IN ('_cf', 'd1_') AND substr(name, 1, 7) <> 'sqlite_'
 """
 
 _CHAIN_BATCH: Final = 5000
@@ -90,16 +98,26 @@ async def faults(snapshot: Snapshot, noted: str | None = None) -> list[str]:
         if found != ["ok"]:
             return [f"the database is damaged: {line}" for line in found[:5]]
         await schema.check(snapshot)
+        missing = sorted(_expected() - {(row["type"], row["name"]) for row in snapshot.connection.execute(_PARTS)})
         counted = snapshot.connection.execute(_GAPS).fetchone()
     except (sqlite3.DatabaseError, MoorageError) as error:
         return [f"the database cannot be used: {error}"]
-    wrong: list[str] = []
+    wrong = [f"the database lacks the {kind} {name}" for kind, name in missing[:5]]
     if counted["entries"] != counted["last"] or counted["first"] != 1:
         wrong.append(f"history has {counted['entries']} entries, and its last position is {counted['last']}")
     if counted["left_behind"]:
         wrong.append("a transaction left its preconditions behind")
     broken = await _chain(snapshot, noted)
     return wrong if broken is None else [*wrong, broken]
+
+
+@lru_cache(maxsize=1)
+def _expected() -> frozenset[tuple[str, str]]:
+    """What d1_schema/ makes. A trigger that got lost on the way would be missed by nobody until its work is."""
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for file in sorted((paths.ROOT / "d1_schema").glob("*.sql")):
+            fresh.executescript(file.read_text(encoding="utf-8"))
+        return frozenset((str(kind), str(name)) for kind, name in fresh.execute(_PARTS))
 
 
 async def _chain(snapshot: Snapshot, noted: str | None) -> str | None:

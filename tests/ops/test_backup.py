@@ -219,6 +219,16 @@ def test_history_that_was_edited_is_no_restore_point(made: tuple[Path, Manifest]
     assert any("history is broken at position 2" in one for one in verify(folder).faults)
 
 
+@pytest.mark.parametrize(
+    "part", ["TRIGGER guard_audit_is_never_changed", "INDEX records_ready", "TRIGGER records_cease_ready", "TABLE scopes"]
+)
+def test_a_database_that_lost_a_part_of_its_schema_is_not_backed_up(scene: Scene, tmp_path: Path, part: str) -> None:
+    scene.source.house.connection.execute(f"DROP {part}")
+    with pytest.raises(BackupFailed, match=part.split()[1]):
+        create(scene.source, tmp_path / "backup", NOW)
+    assert not (tmp_path / "backup" / "manifest.json").exists()
+
+
 def test_an_object_that_goes_away_meanwhile_makes_the_database_be_copied_again(scene: Scene, tmp_path: Path) -> None:
     async def shred() -> None:
         async with client_of(build_app(scene.source.house.ports())) as api:
