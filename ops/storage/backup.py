@@ -11,6 +11,7 @@ from rich.console import Console
 from moorage.kernel.instants import Instant
 from ops import remote
 from ops.storage import manifest
+from ops.storage.account import prepare as prepare_account
 from ops.storage.create import create as create_backup
 from ops.storage.manifest import Manifest
 from ops.storage.restore import restore as restore_backup
@@ -103,6 +104,29 @@ def restore(
     print(
         f"start it with `moorage up --state {state} --root-token …`, with the root token that it had: tokens derive from it"
     )
+
+
+@app.command()
+def prepare(
+    folder: Folder,
+    to: Annotated[Path, typer.Option("--to", help="The folder to write; it is made, or empty.", file_okay=False)],
+) -> None:
+    """Prepare a backup for an account: verified, fenced, as SQL, with the wrangler commands that put it there.
+
+    Nothing leaves this machine. Run the commands in order against a new database and a new bucket, before the Worker is
+    deployed to them; the database comes last.
+
+    Example: moorage backup prepare backups/monday --to monday-fenced > restore.sh
+    """
+    made = prepare_account(folder, to, _now())
+    for line in made.commands:
+        print(line)
+    print(f"fenced {made.fenced.records} records and {made.fenced.executions} executions", file=sys.stderr)
+    if made.too_long:
+        print(
+            f"moorage: {made.too_long} rows make longer statements than D1 imports; see docs/operations.md", file=sys.stderr
+        )
+        raise typer.Exit(1)
 
 
 def _now() -> Instant:

@@ -20,7 +20,9 @@ from moorage.kernel.instants import Instant
 from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import connect
 from ops.cli import assemble
+from ops.failure import CommandFailed
 from ops.storage import contents, manifest
+from ops.storage.account import prepare
 from ops.storage.create import ROUNDS, BackupFailed, create
 from ops.storage.fencing import Fenced, fence
 from ops.storage.manifest import BackupInvalid, Manifest
@@ -33,6 +35,8 @@ __all__ = ["schema"]
 pytestmark = pytest.mark.clause("store.backup")
 
 NOW = Instant(START + 10_000)
+OF_THE_INSTANT = {"at": 0, "updated_at": 0, "confirmed_at": 0, "wake_at": 0, "data": ""}
+"""What two restores of one backup tell of themselves, and so differently."""
 
 
 @dataclass
@@ -410,6 +414,49 @@ def test_executions_and_guards_after_a_restore(scene: Scene, tmp_path: Path) -> 
     assert rows(file, "SELECT * FROM guard_rows") == [{"row": "scope:a", "token": "grd_1"}]
     fenced_executions = rows(file, "SELECT subject FROM history WHERE type = 'execution.fenced' ORDER BY subject")
     assert [one["subject"] for one in fenced_executions] == ["exe_a", "exe_b"]
+
+
+def test_a_backup_is_prepared_for_an_account(made: tuple[Path, Manifest], tmp_path: Path) -> None:
+    target = tmp_path / "fenced"
+    done = CliRunner().invoke(assemble(["backup"]), ["backup", "prepare", str(made[0]), "--to", str(target)])
+    assert done.exit_code == 0, done.output
+    commands = done.stdout.splitlines()
+    assert len(commands) == len(made[1].objects) + 2
+    assert commands[-1] == f"./moorage wrangler d1 execute moorage --remote --file {target}/restore.sql"
+    assert commands[-2].startswith(
+        f"./moorage wrangler r2 object put moorage-blobs/recovery/{made[1].identity}.json --remote"
+    )
+    imported = tmp_path / "imported.sqlite"
+    with closing(sqlite3.connect(imported)) as database:
+        database.executescript((target / "restore.sql").read_text())
+    with pytest.raises(CommandFailed, match="is not empty"):
+        prepare(made[0], target, NOW)
+    expected, _ = fenced(made)
+    for table in made[1].rows:
+        old, new = (rows(file, f"SELECT * FROM {table}") for file in (expected, imported))  # noqa: S608
+        assert [{**row, **OF_THE_INSTANT} for row in old] == [{**row, **OF_THE_INSTANT} for row in new], table
+
+    async def check() -> list[str]:
+        with contents.opened(imported) as snapshot:
+            return await contents.faults(snapshot, made[1].head)
+
+    assert asyncio.run(check()) == []
+    [row] = rows(imported, "SELECT object_sha256 FROM recovery")
+    assert manifest.described(target, "recovery.json").sha256 == row["object_sha256"]
+    # The backup's own database was fenced above, and is no longer what its manifest describes.
+    with pytest.raises(CommandFailed, match="no restore point"):
+        prepare(made[0], tmp_path / "other", NOW)
+
+
+def test_rows_that_an_import_does_not_take_are_counted(scene: Scene, tmp_path: Path) -> None:
+    body = json.dumps({"text": "x" * 120_000})
+    scene.source.house.connection.execute("UPDATE records SET body = ? WHERE state = 'consumed'", [body])
+    create(scene.source, tmp_path / "backup", NOW)
+    done = CliRunner().invoke(
+        assemble(["backup"]), ["backup", "prepare", str(tmp_path / "backup"), "--to", str(tmp_path / "f")]
+    )
+    assert done.exit_code == 1
+    assert "1 rows make longer statements" in done.stderr
 
 
 def test_what_an_account_s_backup_would_run_is_shown() -> None:
