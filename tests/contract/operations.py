@@ -1,7 +1,7 @@
 """Every mutation of the product, each on one line, for suites that ask the same of all of them."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moorage.awakeables import mint, resolve
@@ -11,13 +11,15 @@ from moorage.catalog import declare, destinations, scopes
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import DestinationDeclaration, KindDeclaration, ScopeDeclaration
+from moorage.guards import holders, reconcile
 from moorage.idempotency.keys import Key, key_for
-from moorage.journal.model import EntryKey, Fence, Value
+from moorage.journal.model import EntryKey, Fence, Value, idempotency_key
 from moorage.kernel.errors import (
     BodyUnknown,
     CancelTargetNotInFlight,
     ExecutionRewindNotPending,
     FailureTag,
+    GuardReleased,
     InterestUnknown,
     LeaseFenced,
     LeaseHeld,
@@ -30,8 +32,9 @@ from moorage.leases import lease
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
-from moorage.runs import admission, protocol, remote_bodies, restart, rewind, stop, take
+from moorage.runs import admission, hosting, protocol, remote_bodies, restart, rewind, stop, take
 from moorage.runs.due import RunRetention, RunsDue
+from moorage.runs.letting_go import RUNNER
 from moorage.runs.protocol import BodyInfo, Build
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.tracing_context import trace_of
@@ -345,6 +348,79 @@ PUBLISHING = protocol.Publish(EntryKey("p"), "0", [{"kind": KIND, "body": {"weig
 MOVING = protocol.CommitCursor(EntryKey("k"), "0", "feed", Value.of("1"), 0)
 CHILD = protocol.StartChild(EntryKey("c"), "0", BODY.name, Value.of("1"))
 
+HOLDER = "hld_" + "0" * 26
+AT_WORK = Caller(RUNNER)
+LATER = Instant(NOW + 31_000)
+ADMISSION = protocol.AdmitGuard(STEP, HOLDER, "place")
+
+
+async def guardable(world: World) -> Fence:
+    """An execution with one claimed entry, a holder, and a destination that deduplicates for an hour."""
+    db = world.store.db()
+    declared = DestinationDeclaration.model_validate({**DESTINATION.model_dump(), "dedup_window_seconds": 3600})
+    await destinations.put(db, world.caller, NOW, "place", declared)
+    await holders.register(db, AT_WORK, NOW, HOLDER, "r:00", "worker")
+    return await running(world)
+
+
+async def guarded(world: World) -> tuple[Fence, str]:
+    """An execution with an effect in flight, and the token of its guard."""
+    fence = await guardable(world)
+    [told] = await apply(ADMISSION)(world, world.store.db(), fence)
+    return fence, told.token
+
+
+async def held_entity(world: World) -> Fence:
+    """An execution that holds an entity."""
+    fence = await running(world)
+    await apply(ENTITY)(world, world.store.db(), fence)
+    return fence
+
+
+async def abandoned(world: World) -> tuple[Fence, str]:
+    """The same, of a holder that has exited."""
+    made = await guarded(world)
+    await holders.exit_(world.store.db(), AT_WORK, NOW, HOLDER, kind="worker")
+    return made
+
+
+async def release_guard(world: World, db: Database, made: tuple[Fence, str]) -> Any:
+    return await apply(protocol.ReleaseGuard(made[1], HOLDER), RECORDING)(world, db, made[0])
+
+
+async def reconcile_guard(world: World, db: Database, made: tuple[Fence, str]) -> Any:
+    key = idempotency_key(made[0].execution_id, STEP)
+    return await reconcile.reconcile(db, world.caller, LATER, made[1], f"receipt:{key}:ch_1", "op-1")
+
+
+async def take_over(world: World, db: Database, made: tuple[Fence, str]) -> Any:
+    builds = {BODY.name: BODY.build.digest}
+    return await take.take(db, world.store.blobs, LATER, made[0].execution_id, "another", builds)
+
+
+async def exit_holder(_world: World, db: Database, _: Any) -> Any:
+    return await holders.exit_(db, AT_WORK, NOW, HOLDER, kind="worker")
+
+
+async def register_holder(_world: World, db: Database, _: Any) -> Any:
+    return await holders.register(db, AT_WORK, NOW, HOLDER, "r:00", "worker")
+
+
+async def left_elsewhere(world: World) -> None:
+    """An effect in flight of a host elsewhere that has stopped, in a named scope."""
+    await guardable(world)
+    held = await RunsDesk(world.store).open_remote("job", holder="root/one")
+    await apply(FRESH_CLAIM, ADMISSION)(world, world.store.db(), held.fence)
+    await holders.exit_(world.store.db(), AT_WORK, NOW, HOLDER, kind="worker")
+
+
+async def reopen(world: World, db: Database, _: Any) -> Any:
+    start, key = RunsDesk(world.store).start_of("job"), world.key("reopen")
+    return await hosting.open_(db, world.store.blobs, world.caller, LATER, REMOTE, start, "two", key)
+
+
+ENTITY = protocol.HoldEntity("customer", "7")
+
 OPERATIONS = [
     Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
     Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
@@ -394,6 +470,18 @@ OPERATIONS = [
     Operation("runs.retention", resumable, sweep_runs),
     Operation("runs.restart by key", resumable, restart_run),
     Operation("executions.rewind", resumable, rewind_execution, ExecutionRewindNotPending),
+    Operation("journal.hold an entity", running, apply(ENTITY)),
+    Operation("journal.let go of an entity", held_entity, apply(protocol.LetEntity("customer", "7"))),
+    Operation("holders.register", nothing, register_holder),
+    Operation("holders.exit", guarded, exit_holder),
+    Operation("guards.admit", guardable, apply(ADMISSION)),
+    Operation(
+        "guards.claim and admit",
+        guardable,
+        apply(protocol.Claim(EntryKey("b"), "step", "1"), replace(ADMISSION, key=EntryKey("b"))),
+    ),
+    Operation("guards.release and record", guarded, release_guard),
+    Operation("guards.reconcile", guarded, reconcile_guard, GuardReleased),
     Operation("bodies.register", nothing, register_body, renews=True),
     Operation("bodies.remove", registered, remove_body, BodyUnknown),
 ]

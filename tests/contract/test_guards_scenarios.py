@@ -277,7 +277,7 @@ async def test_a_holder_whose_lease_is_over_removes_nothing(house: WatchHouse) -
 @pytest.mark.clause("guards.release")
 async def test_one_effect_after_another_in_one_list(house: WatchHouse) -> None:
     execution, guard = await house.working("a", "bank")
-    done = [ReleaseGuard(guard.token, house.holder), record("charge", 1)]
+    done = ReleaseGuard(guard.token, house.holder), record("charge", 1)
     outcomes = await house.apply(execution.fence, *done, claims(key("ship")), admit(house.holder, key("ship"), "printer"))
     assert await house.open_guards() == [admitted(outcomes[3]).token]
 
@@ -455,7 +455,7 @@ async def test_under_a_guard_metadata_is_set_and_owner_and_leases_stay(house: Wa
         assert blocked.value.members["token"] == guard.token
     with pytest.raises(GuardedElsewhere):
         await house.begin(execution.fence, key("nested"))
-    done = [ReleaseGuard(guard.token, house.holder), record("charge", 1), LetEntity("customer", "7")]
+    done = ReleaseGuard(guard.token, house.holder), record("charge", 1), LetEntity("customer", "7")
     await house.apply(execution.fence, *done)
     await house.apply(execution.fence, LetEntity("customer", "7"), Close("success", value(1)))
 

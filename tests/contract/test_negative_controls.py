@@ -15,6 +15,8 @@ from tests.contract import (
     broken,
     test_blobs,
     test_faults,
+    test_guards_scenarios,
+    test_guards_transfers,
     test_leases,
     test_store,
     test_substrate_ends,
@@ -24,6 +26,7 @@ from tests.contract import (
 from tests.contract.broken import BrokenStore
 from tests.contract.harbor import Harbor
 from tests.contract.operations import OPERATIONS
+from tests.contract.watch_house import WatchHouse
 
 Case = Callable[..., Coroutine[Any, Any, None]]
 
@@ -62,12 +65,25 @@ IN_PIECES = broken.WithoutAtomicity
 WOKEN = test_substrate_waits.test_no_suspension_passes_over_what_has_ended
 
 
+ON_SHARED_ROWS = test_guards_scenarios.test_callbacks_on_disjoint_rows_run_at_once_and_on_a_shared_row_only_one
+
+
 def at_sea(case: Case) -> Case:
     """A case of the substrate, on a harbor of its own."""
 
     @wraps(case)
     async def on_store(store: BrokenStore) -> None:
         await case(Harbor(store))
+
+    return on_store
+
+
+def in_the_house(case: Case) -> Case:
+    """A case of guards, in a house of its own."""
+
+    @wraps(case)
+    async def on_store(store: BrokenStore) -> None:
+        await case(await WatchHouse.of(store))
 
     return on_store
 
@@ -81,6 +97,23 @@ CONTROLS = [
     Control(at_sea(test_substrate_steps.test_another_epoch_and_a_lapsed_lease_write_nothing), "DID NOT RAISE", UNFENCED),
     Control(at_sea(test_substrate_ends.test_an_owner_that_was_followed_ends_nothing), "DID NOT RAISE", UNFENCED),
     Control(at_sea(partial(WOKEN, when="with")), "assert", IN_PIECES),
+    # No preconditions: a foreign guard is passed over, a live holder is reconciled, an effect in flight is rewound.
+    Control(in_the_house(test_guards_scenarios.test_nobody_elses_guard_is_removed), "DID NOT RAISE", UNFENCED),
+    Control(
+        in_the_house(test_guards_scenarios.test_while_the_owners_lease_is_live_an_operator_is_refused),
+        "DID NOT RAISE",
+        UNFENCED,
+    ),
+    Control(
+        in_the_house(test_guards_scenarios.test_under_a_guard_metadata_is_set_and_owner_and_leases_stay), "DID NOT", UNFENCED
+    ),
+    Control(
+        in_the_house(test_guards_transfers.test_neither_rewinding_nor_restarting_gives_up_what_may_be_in_flight),
+        "DID NOT RAISE",
+        UNFENCED,
+    ),
+    # No atomicity: what stood beside a refused admission stays.
+    Control(in_the_house(ON_SHARED_ROWS), "assert", IN_PIECES),
     # No atomicity: what came before the failure stays.
     Control(
         partial(test_store.test_a_broken_precondition_leaves_nothing_wherever_it_stands, place="after"),

@@ -97,7 +97,14 @@ async def hold(client: httpx.AsyncClient, name: str) -> dict[str, str]:
     operations = [
         {"op": "claim", "label": "step", "input_sha256": SHA, "kind": "step", "position": "0"},
         {"op": "record", "label": "step", "input_sha256": SHA, "value": sent["input"]},
-        {"op": "commit_cursor", "label": "move", "position": "1", "name": "the-cursor", "value": sent["input"], "expected": 0},
+        {
+            "op": "commit_cursor",
+            "label": "move",
+            "position": "1",
+            "name": "the-cursor",
+            "value": sent["input"],
+            "expected": 0,
+        },
     ]
     path = f"/executions/{opened['execution_id']}"
     applied = await client.post(f"{path}/journal", json={"epoch": 1, "operations": operations})
