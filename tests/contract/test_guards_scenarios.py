@@ -20,7 +20,7 @@ from moorage.kernel.errors import (
     LeaseHeld,
     RequestInvalid,
 )
-from moorage.runs.protocol import Close, HoldEntity, LetEntity, Recorded, ReleaseGuard, SetMetadata, Suspend
+from moorage.runs.protocol import Close, Doubtful, HoldEntity, LetEntity, Recorded, ReleaseGuard, SetMetadata, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import key, put, record, value
 from tests.contract.watch_house import STEP, WINDOW, WatchHouse, admit, admitted, claims
@@ -349,6 +349,34 @@ async def test_however_often_a_key_is_sent_its_window_counts_from_the_first_time
     house.pass_time(WINDOW // 3 + 1)
     with pytest.raises(ExecutionGuardBlocked):
         await house.take(execution.execution_id, "bob")
+
+
+@pytest.mark.clause("guards.replay", "guards.window")
+@pytest.mark.parametrize("released", ["by a takeover", "by hand"])
+async def test_a_key_that_was_to_be_sent_again_is_not_once_its_window_is_over(house: WatchHouse, released: str) -> None:
+    """Whoever took over fell silent before it sent anything: then the first request may be forgotten by now."""
+    execution, guard = await house.working("a", "bank")
+    await house.leave()
+    house.lapse(execution)
+    if released == "by hand":
+        await house.reconcile(guard.token, f"idempotency:{guard.idempotency_key}")
+    await house.held(execution.execution_id, "bob")
+    house.holder = await house.engine()
+    house.pass_time(WINDOW)
+    taken = await house.held(execution.execution_id, "cid")
+    operations = claims(), admit(house.holder, destination="bank")
+    [_, told] = await house.apply(taken.fence, *operations)
+    assert told == (await house.apply(taken.fence, *operations))[1]
+    assert isinstance(told, Doubtful)
+    assert (told.evidence_class, await house.open_guards()) == ("unknown", [told.token])
+    await house.apply(taken.fence, Suspend("suspended", None, [{"guard": told.token}]))
+    with pytest.raises(ExecutionGuardBlocked):
+        await house.take(execution.execution_id)
+    with pytest.raises(ExecutionGuardEvidenceMismatch):
+        await house.reconcile(told.token, f"idempotency:{guard.idempotency_key}")
+    await house.reconcile(told.token, f"receipt:{guard.idempotency_key}:ch_1")
+    again = await house.held(execution.execution_id)
+    assert [(one.key, one.state) for one in again.entries] == [(STEP, "done")]
 
 
 @pytest.mark.clause("guards.holder-gone", "runs.wake")

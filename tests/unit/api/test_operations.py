@@ -87,6 +87,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(protocol.Recorded, entries),
     st.builds(protocol.Minted, texts, texts, instants, texts),
     st.builds(protocol.Admitted, texts, texts, instants, st.booleans(), maybe_instant, st.none() | targets),
+    st.builds(protocol.Doubtful, texts, st.sampled_from(["replay-safe", "receipt-required", "unknown"])),
     st.builds(protocol.EntityHeld, st.builds(EntityLease, texts, texts, st.integers(1, 9)), instants),
     st.just(protocol.Done()),
 )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from moorage.api.fields import Epoch, JsonObject, ProblemShown, Sent, Shown, ShownInstant
 from moorage.api.operations import BodyName, KeyedSent, OperationSent, ScopeName, Sha256
+from moorage.guards.model import EvidenceClass
 from moorage.journal.model import Kind, State
 from moorage.kernel.limits import APPLY_OPERATIONS, CLAIM_BATCH, ID_CHARACTERS, RETRY_ATTEMPTS, WAIT_SECONDS
 from moorage.kernel.refusals import refused
@@ -249,9 +250,10 @@ class TargetShown(Shown):
 
 
 class OutcomeShown(Shown):
-    """What became of an operation. What was admitted sends `idempotency_key` as Idempotency-Key with every request."""
+    """What became of an operation. What was admitted sends `idempotency_key` as Idempotency-Key with every request;
+    what is doubtful sends nothing."""
 
-    outcome: Literal["claimed", "recorded", "minted", "admitted", "entity_held", "done"]
+    outcome: Literal["claimed", "recorded", "minted", "admitted", "doubtful", "entity_held", "done"]
     attempt: int | None = None
     ref: str | None = None
     entry: JournalEntryShown | None = None
@@ -263,6 +265,7 @@ class OutcomeShown(Shown):
     admitted_at: ShownInstant | None = None
     publication: bool | None = None
     window_ends_at: ShownInstant | None = None
+    evidence_class: EvidenceClass | None = None
     destination: TargetShown | None = None
     namespace: str | None = None
     key: str | None = None

@@ -91,6 +91,11 @@ class Guard:
         ends = self.window_ends_at
         return ends is not None and now < ends
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether nothing may be sent under it: when it was admitted, the window of an earlier request was over."""
+        return self.since < self.admitted_at and not self.covers(self.admitted_at)
+
     def evidence_class(self, now: Instant) -> EvidenceClass:
         """What it takes to release this guard at this instant."""
         if self.covers(now):

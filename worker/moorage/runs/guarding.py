@@ -20,6 +20,7 @@ from moorage.runs.protocol import (
     Admitted,
     Close,
     Done,
+    Doubtful,
     EntityHeld,
     HoldEntity,
     LetEntity,
@@ -102,13 +103,15 @@ class Guarding:
             case _:
                 return None
 
-    def _admission(self) -> Admitted | None:
+    def _admission(self) -> Admitted | Doubtful | None:
         standing = self.standing
         if standing is None and self._admitted is not None and (row := self._admitted.first()) is not None:
             standing = Standing.of(row)
         if standing is None:
             return None
         guard = standing.guard
+        if guard.is_doubtful:
+            return Doubtful(guard.token, guard.evidence_class(guard.admitted_at))
         return Admitted(
             guard.token,
             guard.idempotency_key,

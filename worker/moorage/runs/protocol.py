@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from moorage.guards.model import EntityLease, Target
+from moorage.guards.model import EntityLease, EvidenceClass, Target
 from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import EARLIEST, Instant
@@ -294,9 +294,10 @@ class AdmitGuard:
     """Admit the callback of a claimed entry: a durable guard says from now on that its effect may be in flight, and keeps
     what the execution holds from changing hands (clauses guards.acquire, guards.current-owner).
 
-    Answered by `Admitted`, and by `Recorded` when the entry has ended already; asked again, with the same guard. Send only
-    after that. `destination` is a declared one, whose window of deduplication counts; `publication` is for effects that
-    publish. `entities` are the leases that the callback relies on. One a list, and not with `Suspend` or `Close`. Raises
+    Answered by `Admitted`: send only after that; asked again, with the same guard. Answered by `Recorded` when the entry has
+    ended already, and by `Doubtful` when an earlier request may have arrived and may be forgotten by now: send nothing then.
+    `destination` is a declared one, whose window of deduplication counts; `publication` is for effects that publish.
+    `entities` are the leases that the callback relies on. One a list, and not with `Suspend` or `Close`. Raises
     GuardedElsewhere while another callback is under way on something that this one would protect: nothing of the list was
     done then. Raises HolderUnknown, DestinationUnknown, EntryUnknown, and LeaseFenced for an entity that is held no more.
     """
@@ -445,6 +446,15 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubtful:
+    """The guard stands, and nothing may be sent: an earlier request with the key may have arrived, and the destination may
+    have forgotten it, so that another one might do it twice. Suspend, awaiting the guard: an operator finds out."""
+
+    token: str
+    evidence_class: EvidenceClass
+
+
+@dataclass(frozen=True, slots=True)
 class EntityHeld:
     """The entity is the execution's until then, unless it is renewed. `lease` is what a guard shows."""
 
@@ -457,7 +467,7 @@ class Done:
     """Nothing more to tell."""
 
 
-Outcome = Claimed | Recorded | Minted | Admitted | EntityHeld | Done
+Outcome = Claimed | Recorded | Minted | Admitted | Doubtful | EntityHeld | Done
 
 
 class Substrate(Protocol):

@@ -21,6 +21,7 @@ from moorage.runs.protocol import (
     Close,
     CommitCursor,
     Done,
+    Doubtful,
     EntityHeld,
     Execution,
     Fail,
@@ -278,6 +279,8 @@ def outcome_wire(outcome: Outcome) -> Json:
             }
         case Admitted():
             return _admitted_wire(outcome)
+        case Doubtful():
+            return {"outcome": "doubtful", "token": outcome.token, "evidence_class": outcome.evidence_class}
         case EntityHeld():
             lease = _entity_wire(outcome.lease)
             return {"outcome": "entity_held", **lease, "expires_at": render(outcome.expires_at)}
@@ -323,6 +326,8 @@ def outcome_of(told: Mapping[str, Any]) -> Outcome:
             return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
         case "admitted":
             return _admitted_of(told)
+        case "doubtful":
+            return Doubtful(told["token"], told["evidence_class"])
         case "entity_held":
             return EntityHeld(EntityLease(told["namespace"], told["key"], told["epoch"]), parse(told["expires_at"]))
         case "done":
