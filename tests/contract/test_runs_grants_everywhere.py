@@ -124,7 +124,7 @@ async def hold(client: httpx.AsyncClient, name: str) -> dict[str, str]:
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     connection = connect(":memory:")
     connection.executescript("\n".join(file.read_text() for file in schema_files()))
-    house = House(connection, blobs=DirectoryBlobs(tmp_path))
+    house = House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
     app = build_app(house.ports())
     async with client_of(app) as root:
         grants = [{"actions": ["execute", "read", "operate"], "kinds": [MINE]}]

@@ -91,7 +91,7 @@ def fresh_calls() -> None:
 def house(schema: str, tmp_path: Path) -> House:
     connection = connect(":memory:")
     connection.executescript(schema)
-    return House(connection, blobs=DirectoryBlobs(tmp_path))
+    return House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
 
 
 @pytest.fixture
