@@ -8,12 +8,15 @@ async def order(run: Run, order: Order) -> Receipt: ...
 
 from moorage.bodies.asking import Step
 from moorage.bodies.declare import Body, body, each
+from moorage.bodies.effects import Sent
 from moorage.bodies.errors import (
     BodyMisdeclared,
+    CallbackLimited,
     ChildFailed,
     EffectOutsideStep,
     EffectUndeclared,
     Failed,
+    InDoubt,
     Rejected,
     ReplayDivergence,
     RunRetryTagUnretryable,
@@ -29,6 +32,7 @@ from moorage.bodies.joins import BranchFailure, Partial, Won
 from moorage.bodies.registry import Registry
 from moorage.bodies.retry import ONCE, Retry
 from moorage.bodies.run import Run
+from moorage.bodies.sending import Dispatch
 from moorage.bodies.waits import Awakeable, Resolution
 
 __all__ = [
@@ -37,11 +41,14 @@ __all__ = [
     "Body",
     "BodyMisdeclared",
     "BranchFailure",
+    "CallbackLimited",
     "ChildFailed",
     "Cursor",
+    "Dispatch",
     "EffectOutsideStep",
     "EffectUndeclared",
     "Failed",
+    "InDoubt",
     "Partial",
     "Registry",
     "Rejected",
@@ -51,6 +58,7 @@ __all__ = [
     "Retry",
     "Run",
     "RunRetryTagUnretryable",
+    "Sent",
     "Step",
     "StepFailed",
     "StepLabelReused",

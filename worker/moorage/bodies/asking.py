@@ -59,10 +59,19 @@ async def effect(
     within: float | None,
 ) -> str:
     """The recorded text of a step: of an earlier attempt, of another branch that has it under way, or of its effect now."""
+
+    def attempts(position: str, entry: Entry | None) -> Awaitable[str]:
+        return _attempts(engine, position, entry, key, kind, work, policy, within)
+
+    return await once(engine, branch, key, attempts)
+
+
+async def once(engine: Core, branch: Branch, key: EntryKey, attempts: Callable[[str, Entry | None], Awaitable[str]]) -> str:
+    """The recorded text under a key, of whichever branch has it under way; `attempts` are made by the first one."""
     position, entry = engine.ask(branch, key)
     while True:
         if entry is not None and entry.state in ("done", "failed", "canceled"):
-            return await _ended(engine, entry)
+            return await ended(engine, entry)
         others = engine.flights.get(key)
         if others is None:
             break
@@ -72,7 +81,7 @@ async def effect(
         entry = engine.replay.entries.get(key)
     waiting = engine.flights[key] = []
     try:
-        return await _attempts(engine, position, entry, key, kind, work, policy, within)
+        return await attempts(position, entry)
     finally:
         del engine.flights[key]
         for wait in waiting:
@@ -91,46 +100,65 @@ async def _attempts(
 ) -> str:
     now = engine.world.now
     while True:
-        if (
-            entry is not None
-            and entry.state == "waiting"
-            and entry.next_attempt_at is not None
-            and entry.next_attempt_at > now()
-        ):
-            await engine.block(engine.wait("retry", key, entry.next_attempt_at))
+        await due(engine, key, entry)
         outcome = (await engine.commit(Claim(key, kind, position)))[0]
         if isinstance(outcome, Recorded):
-            entry = engine.replay.entries[key] = outcome.entry
+            entry = stands(engine, outcome.entry)
             if entry.state != "waiting":
-                return await _ended(engine, entry)
-            # The house's clock is behind this one: it says that the instant has not come.
-            entry = replace(entry, next_attempt_at=max(entry.next_attempt_at or now(), after(now(), CLOCK_SKEW_SECONDS)))
+                return await ended(engine, entry)
             continue
-        attempt = _expect(outcome, Claimed).attempt
+        attempt = expect(outcome, Claimed).attempt
         began = now()
         try:
-            text = await _bounded(work(_step(engine, key, attempt)), within, engine)
+            text = await _bounded(work(step_of(engine, key, attempt)), within, engine)
         except Exception as error:
             if engine.fault is not None:
                 raise engine.fault from None
-            entry = _failed(engine, position, key, kind, attempt, began, error, policy)
+            entry = failed(engine, position, key, kind, attempt, began, error, policy)
             if entry.state != "waiting":
-                return await _ended(engine, entry)
+                return await ended(engine, entry)
             continue
         record(engine, position, key, kind, text, attempt=attempt, began=began)
         return text
 
 
-def _failed(
-    engine: Core, position: str, key: EntryKey, kind: Kind, attempt: int, began: Instant, error: Exception, policy: Retry
+async def due(engine: Core, key: EntryKey, entry: Entry | None) -> None:
+    """Wait for the instant of the next attempt, if the entry has one."""
+    until = entry.next_attempt_at if entry is not None and entry.state == "waiting" else None
+    if until is not None and until > engine.world.now():
+        await engine.block(engine.wait("retry", key, until))
+
+
+def stands(engine: Core, entry: Entry) -> Entry:
+    """The entry that a claim met. One that waits waits a little longer: the house's clock is behind this one."""
+    engine.replay.entries[entry.key] = entry
+    if entry.state != "waiting":
+        return entry
+    now = engine.world.now()
+    return replace(entry, next_attempt_at=max(entry.next_attempt_at or now, after(now, CLOCK_SKEW_SECONDS)))
+
+
+def failed(
+    engine: Core,
+    position: str,
+    key: EntryKey,
+    kind: Kind,
+    attempt: int,
+    began: Instant,
+    error: Exception,
+    policy: Retry,
+    before: tuple[Operation, ...] = (),
 ) -> Entry:
-    """The entry after a failed attempt: waiting for the next one, or failed for good (clause runs.not-before)."""
+    """The entry after a failed attempt: waiting for the next one, or failed for good (clause runs.not-before).
+
+    It is told with whatever comes next, and `before` with it, ahead of it.
+    """
     now = engine.world.now()
     found = classify(error, now)
     seed = idempotency_key(engine.execution.execution_id, key)
     delay = decide(policy, attempt, found.failure.tag, seed, found.retry_after)
     again = None if delay is None else after(now, delay)
-    engine.commits.later(Fail(key, attempt, found.failure, again, found.bound))
+    engine.commits.later(*before, Fail(key, attempt, found.failure, again, found.bound))
     entry = Entry(
         key,
         kind,
@@ -156,7 +184,7 @@ def _failed(
     return entry
 
 
-async def _ended(engine: Core, entry: Entry) -> str:
+async def ended(engine: Core, entry: Entry) -> str:
     """The text of an entry that has ended. Raises StepFailed."""
     if entry.state == "done":
         return await engine.text(entry)
@@ -176,10 +204,11 @@ def record(
     attempt: int = 1,
     began: Instant,
     put: bool = False,
+    before: tuple[Operation, ...] = (),
 ) -> None:
-    """Record a value with whatever comes next, and remember it."""
+    """Record a value with whatever comes next, `before` ahead of it, and remember it."""
     value = value_of(text)
-    engine.commits.later(Put(key, kind, position, value) if put else Record(key, value))
+    engine.commits.later(*before, Put(key, kind, position, value) if put else Record(key, value))
     kept = value if len(text) <= KEPT_TEXT else type(value)(None, value.size)
     engine.replay.entries[key] = Entry(
         key, kind, position, "done", attempt, engine.execution.lease.epoch, began, engine.world.now(), None, None, kept
@@ -203,7 +232,8 @@ async def _bounded(work: Awaitable[str], within: float | None, engine: Core) -> 
             task.cancel()
 
 
-def _step(engine: Core, key: EntryKey, attempt: int) -> Step:
+def step_of(engine: Core, key: EntryKey, attempt: int) -> Step:
+    """What an attempt may know of itself."""
     execution = engine.execution
     idempotency = idempotency_key(execution.execution_id, key)
     return Step(key.label, attempt, idempotency, traceparent(execution.trace, key), execution.run_id, execution.scope)
@@ -239,7 +269,7 @@ async def mint(engine: Core, operation: Callable[[str], Operation], branch: Bran
     """An awakeable, with the same token as on every earlier pass."""
     position, _ = engine.ask(branch, key)
     outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
-    return _expect(outcome, Minted)
+    return expect(outcome, Minted)
 
 
 async def awaited(engine: Core, handle: Awakeable) -> Any:
@@ -251,7 +281,7 @@ async def awaited(engine: Core, handle: Awakeable) -> Any:
         entry = await _until_ended(
             engine, key, entry, lambda: Await(key, position, handle.id), "wait", position, handle.deadline, handle.id
         )
-        return pydantic_core.from_json(await _ended(engine, entry))
+        return pydantic_core.from_json(await ended(engine, entry))
     finally:
         engine.leave(branch, token)
 
@@ -260,7 +290,7 @@ async def child(engine: Core, branch: Branch, key: EntryKey, operation: Callable
     """The recorded end of a child run."""
     position, entry = engine.ask(branch, key)
     entry = await _until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
-    return pydantic_core.from_json(await _ended(engine, entry))
+    return pydantic_core.from_json(await ended(engine, entry))
 
 
 async def _until_ended(
@@ -292,8 +322,8 @@ async def at_once(engine: Core, branch: Branch, key: EntryKey, kind: Kind, opera
     position, entry = engine.ask(branch, key)
     if entry is None or entry.state not in ("done", "failed", "canceled"):
         outcome = (await _refusable(engine, operation(position), key, kind, position))[0]
-        entry = engine.replay.entries[key] = _expect(outcome, Recorded).entry
-    return pydantic_core.from_json(await _ended(engine, entry))
+        entry = engine.replay.entries[key] = expect(outcome, Recorded).entry
+    return pydantic_core.from_json(await ended(engine, entry))
 
 
 async def _refusable(engine: Core, operation: Operation, key: EntryKey, kind: Kind, position: str) -> list[Outcome]:
@@ -321,7 +351,7 @@ def drawn(engine: Core, branch: Branch, label: str, kind: Kind, draw: Callable[[
     return pydantic_core.from_json(text)
 
 
-def _expect(outcome: Outcome, kind: type[T]) -> T:
+def expect(outcome: Outcome, kind: type[T]) -> T:
     """The outcome that an operation has. Raises InternalError: the substrate does not keep its protocol."""
     if not isinstance(outcome, kind):
         raise InternalError(f"the substrate answered {type(outcome).__name__} where it says {kind.__name__}")

@@ -28,6 +28,9 @@ class Branch:
 
 BRANCH: Final[ContextVar[Branch]] = ContextVar("moorage_branch")
 
+CALLBACK: Final[ContextVar["str | None"]] = ContextVar("moorage_callback", default=None)
+"""The label of the guarded effect whose callback is executing."""
+
 
 def split(position: str) -> tuple[str, int]:
     """A position's branch path and counter. Raises ValueError when it is not one."""

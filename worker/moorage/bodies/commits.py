@@ -15,6 +15,8 @@ from typing import Final, NoReturn
 from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.errors import LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
 from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
+from moorage.runs.guarding import GUARDING
+from moorage.runs.guarding import MOST as MOST_GUARDING
 from moorage.runs.protocol import (
     Await,
     Claim,
@@ -150,6 +152,30 @@ class Commits:
             raise group.error
         return group.outcomes
 
+    async def insisted(self, *operations: Operation) -> tuple[list[Outcome], bool]:
+        """As `now`, but whoever is canceled meanwhile hears all the same what became of it, and that it was canceled.
+
+        Raises CancelledError only when nothing more is to be sent: the execution is lost, or was let go of.
+        """
+        if not self.accepting:
+            await self.refuse()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group, canceled = _Group(operations, waiter), False
+        self._queue.append(group)
+        self._start()
+        while not waiter.done():
+            try:
+                await asyncio.wait({waiter})
+            except asyncio.CancelledError:
+                canceled = True
+                if not self.open:
+                    raise
+        if waiter.cancelled() or (canceled and group.error is not None):
+            raise asyncio.CancelledError
+        if group.error is not None:
+            raise group.error
+        return group.outcomes, canceled
+
     async def finish(self, *operations: Operation) -> list[Outcome]:
         """Commit these after all else has been sent; for who drives the body, never for the body itself.
 
@@ -232,6 +258,8 @@ class Commits:
     async def _send(self, chunk: list[_Group]) -> bool:
         """Whether all of it was committed, or nothing more is to be sent."""
         operations = [operation for group in chunk for operation in group.operations]
+        if not operations:
+            return True
         self._note(operations)
         try:
             outcomes = await self._apply(operations)
@@ -303,15 +331,18 @@ def _another(operation: Record | Put, outcome: Recorded) -> bool:
 def _chunks(groups: list[_Group]) -> Iterable[list[_Group]]:
     """Groups in order, within what one transaction takes."""
     chunk: list[_Group] = []
-    count = size = 0
+    count = size = guarding = 0
     for group in groups:
         weight = sum(_weight(operation) for operation in group.operations)
-        if chunk and (count + len(group.operations) > APPLY_OPERATIONS or size + weight > APPLY_BYTES):
+        guards = sum(isinstance(operation, GUARDING) for operation in group.operations)
+        full = count + len(group.operations) > APPLY_OPERATIONS or guarding + guards > MOST_GUARDING
+        if chunk and (full or size + weight > APPLY_BYTES):
             yield chunk
-            chunk, count, size = [], 0, 0
+            chunk, count, size, guarding = [], 0, 0, 0
         chunk.append(group)
         count += len(group.operations)
         size += weight
+        guarding += guards
     if chunk:
         yield chunk
 

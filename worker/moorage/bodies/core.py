@@ -15,17 +15,19 @@ import httpx
 from pydantic import ValidationError
 
 from moorage.bodies import guard
-from moorage.bodies.branches import BRANCH, Branch
+from moorage.bodies.branches import BRANCH, CALLBACK, Branch
 from moorage.bodies.commits import Commits, Sleep
 from moorage.bodies.declare import Body
-from moorage.bodies.errors import ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.errors import CallbackLimited, ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.holding import Holder
 from moorage.bodies.observe import Spans, Telling
 from moorage.bodies.replay import Replay
 from moorage.bodies.values import Shape, value_of
 from moorage.bodies.waits import Wait
+from moorage.guards.model import EntityLease
 from moorage.journal.model import ENDED, Entry, EntryKey, Kind
 from moorage.kernel import canonical
-from moorage.kernel.errors import CapabilityUnwired, FailureTag, RunMetadataTooLarge
+from moorage.kernel.errors import CapabilityUnwired, FailureTag, MoorageError, RunMetadataTooLarge
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES
 from moorage.runs.protocol import Execution, Observer, Operation, Outcome, SetMetadata, Substrate
@@ -41,24 +43,76 @@ class RunDeadline(Exception):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What surrounds an engine: the substrate, the clock, sleeping, and who is told. All of it is injected."""
+    """What surrounds an engine: the substrate, the clock, sleeping, who executes, and who is told. All of it is injected.
+
+    `secret` gives the value of a binding by its name, for destinations that have one.
+    """
 
     substrate: Substrate
     now: Callable[[], Instant]
     sleep: Sleep
+    holder: Holder
     observer: Observer | None = None
     spans: Spans | None = None
     transport: httpx.AsyncBaseTransport | None = None
+    secret: Callable[[str], str | None] = lambda _name: None
+
+
+class Slot:
+    """One guarded effect of an execution at a time: two guards would protect the same scope."""
+
+    def __init__(self) -> None:
+        self._taken = False
+        self._waiting: list[Wait] = []
+
+    async def take(self, core: "Core", key: EntryKey) -> None:
+        """Wait for one's turn, as a branch that does nothing meanwhile."""
+        if not self._taken:
+            self._taken = True
+            return
+        wait = core.wait("flight", key)
+        self._waiting.append(wait)
+        try:
+            await core.block(wait)
+        except BaseException:
+            if wait in self._waiting:
+                self._waiting.remove(wait)
+            else:
+                # It was this one's turn in the very instant in which it was canceled.
+                self.free(core)
+            raise
+
+    def free(self, core: "Core") -> None:
+        """Let the next one have its turn."""
+        if self._waiting:
+            core.release(self._waiting.pop(0))
+        else:
+            self._taken = False
+
+
+@dataclass(slots=True)
+class HeldEntity:
+    """An entity that the execution holds, and how many blocks of the body rely on it."""
+
+    lease: EntityLease
+    blocks: int
 
 
 class Core:
-    """One execution in memory: its journal, its writes, its branches, and what this pass of the body has asked for."""
+    """One execution in memory: its journal, its writes, its branches, and what this pass of the body has asked for.
+
+    `standing` are its guards by token, as far as it has not given them up; `callbacks` are under way now.
+    """
 
     def __init__(self, body: Body, execution: Execution, world: World) -> None:
         self.body = body
         self.execution = execution
         self.world = world
         self.replay = Replay(body.effects, execution.entries)
+        self.slot = Slot()
+        self.standing: dict[str, EntryKey] = {}
+        self.callbacks: set[asyncio.Task[str]] = set()
+        self.entities: dict[tuple[str, str], HeldEntity] = {}
         self.telling = Telling(execution, world.now, world.observer, world.spans)
         self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
         self.flights: dict[EntryKey, list[Wait]] = {}
@@ -88,6 +142,7 @@ class Core:
         """Begin something that the body asked for. Raises what made the run fail already, and StepOverlap."""
         if self.fault is not None:
             raise self.fault
+        self.refuse_in_callback(what)
         branch = BRANCH.get()
         if branch.busy is not None:
             raise self.misused(
@@ -99,6 +154,16 @@ class Core:
             )
         branch.busy = what
         return branch, guard.WATCHED.set(None)
+
+    def refuse_in_callback(self, what: str) -> None:
+        """Raises CallbackLimited where the callback of a guarded effect executes (clause guards.callback-limits)."""
+        label = CALLBACK.get()
+        if label is not None:
+            told = (
+                f"{what!r} was asked for inside the callback of {label!r}: while its guard protects the execution, a "
+                f"callback may set run.metadata and nothing else. Ask for it before or after the effect"
+            )
+            raise self.misused(CallbackLimited(told, label))
 
     def leave(self, branch: Branch, token: "Token[str | None]") -> None:
         """End it."""
@@ -181,10 +246,22 @@ class Core:
 
     async def commit(self, *operations: Operation) -> list[Outcome]:
         """Commit operations, with what waits to be told."""
-        if self.prelude:
-            told = self.take_prelude()
+        told = self.take_prelude()
+        try:
             return (await self.commits.now(*told, *operations))[len(told) :]
-        return await self.commits.now(*operations)
+        except MoorageError:
+            self.prelude = self.prelude or told
+            raise
+
+    async def insist(self, *operations: Operation) -> tuple[list[Outcome], bool]:
+        """As `commit`, and as `Commits.insisted`."""
+        told = self.take_prelude()
+        try:
+            outcomes, canceled = await self.commits.insisted(*told, *operations)
+        except MoorageError:
+            self.prelude = self.prelude or told
+            raise
+        return outcomes[len(told) :], canceled
 
     async def text(self, entry: Entry) -> str:
         """The recorded text of a done entry, loaded with others that were left out if it was."""

@@ -9,7 +9,7 @@ with all that was recorded (clauses runs.effect-boundary, runs.one-token, runs.a
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
@@ -18,15 +18,19 @@ from pydantic import ValidationError
 from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core, RunDeadline, fields_of
+from moorage.bodies.entities import left
 from moorage.bodies.errors import StepFailed, StepMisuse
 from moorage.bodies.failures import classify, failure
+from moorage.bodies.guarded import AGAIN_SECONDS, SHORT_PAUSES
 from moorage.bodies.values import value_of
-from moorage.kernel.errors import ExecutionWoken, FailureTag, MoorageError
+from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionWoken, FailureTag, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import SHORT_WAIT_SECONDS
 from moorage.runs.protocol import Close, Failure, Suspend
 
 log = logging.getLogger("moorage.bodies")
+
+Ending = Literal["success", "failed", "canceled"]
 
 End = Literal["success", "failed", "canceled", "waiting", "suspended", "lost"]
 """How a host lets go of an execution. `lost`: it is somebody else's by now, or nobody could be told."""
@@ -89,7 +93,7 @@ class Engine(Core):
                 self.woken = False
                 await self._look()
                 continue
-            if self._deadline is not None and self.world.now() >= self._deadline:
+            if self._deadline is not None and self.world.now() >= self._deadline and not self.callbacks:
                 passed = f"the run passed its deadline {render(self._deadline)}"
                 self.fault = self.fault or RunDeadline(passed, self._blocked_label())
                 await self._unwind(task)
@@ -170,14 +174,26 @@ class Engine(Core):
             return failure(FailureTag.PERMANENT, "the body did not end when it was canceled")
         return classify(error, self.world.now()).failure
 
-    async def _close(self, status: Literal["success", "failed", "canceled"], text: str | None, error: Failure | None) -> End:
+    async def _close(self, status: Ending, text: str | None, error: Failure | None, tries: int = 0) -> End:
+        if self.standing and status != "canceled":
+            return await self._leave_guarded(list(self.standing))
         result = None if text is None else value_of(text)
         try:
-            await self.commits.finish(*self.take_prelude(), Close(status, result, error))
+            await self.commits.finish(*self.take_prelude(), *left(self), Close(status, result, error))
         except asyncio.CancelledError:
             if self.commits.lost is None:
                 raise
             return "lost"
+        except ExecutionGuardBlocked as guarded:
+            # Of an execution below, whose callback soon returns; or one of its own that this host knows nothing of.
+            if status == "canceled":
+                self.commits.lose(guarded)
+                return "lost"
+            if self.stopping or tries == len(SHORT_PAUSES):
+                until = after(self.world.now(), AGAIN_SECONDS)
+                return await self._leave_guarded([str(guarded.members.get("token"))], until)
+            await self.world.sleep(SHORT_PAUSES[tries])
+            return await self._close(status, text, error, tries + 1)
         except MoorageError as refusal:
             if status == "success" and refusal.tag in (FailureTag.TOO_LARGE, FailureTag.INVALID):
                 return await self._close("failed", None, failure(refusal.tag, refusal.detail, refusal.code))
@@ -188,14 +204,37 @@ class Engine(Core):
         self.telling.report(status, error)
         return status
 
+    async def _leave_guarded(self, tokens: Sequence[str], until: Instant | None = None) -> End:
+        """The body is over, and what it did may not be: let go of the run until somebody has released the guards.
+
+        Then the body runs once more over what is recorded, and comes to the same end.
+        """
+        told = [{"label": self._guarded_label(token), "kind": "guard", "guard": token} for token in tokens]
+        for _ in range(_UNWINDINGS):
+            if self.stopping:
+                return await self._close("canceled", None, None, len(SHORT_PAUSES))
+            ended = await self._let_go(Suspend("suspended", until, told[:100]))
+            if ended is not None:
+                return ended
+            self.woken = False
+            if self.commits.lost is None:
+                await self._look()
+        return "lost"
+
+    def _guarded_label(self, token: str) -> str:
+        key = self.standing.get(token)
+        return self.execution.scope if key is None else key.label
+
     async def _suspend(self, earliest: Instant | None) -> End | None:
         """Let go of the execution while everything waits. None: something has ended meanwhile, or the run is lost."""
         timed = self._only_timed()
         until = earliest if self._deadline is None else min(earliest or self._deadline, self._deadline)
         awaiting = [wait.told() for wait in self._waits if wait.kind != "flight"][:100]
-        operation = Suspend("waiting" if timed else "suspended", until, awaiting)
+        return await self._let_go(Suspend("waiting" if timed else "suspended", until, awaiting))
+
+    async def _let_go(self, operation: Suspend) -> End | None:
         try:
-            await self.commits.finish(*self.take_prelude(), operation)
+            await self.commits.finish(*self.take_prelude(), *left(self), operation)
         except ExecutionWoken:
             self.woken = True
             return None
@@ -230,7 +269,7 @@ class Engine(Core):
         if not task.done():
             task.cancel()
             await asyncio.sleep(0)
-            if not task.done():
+            if not task.done() and not self.callbacks:
                 log.warning("the body %r of run %s does not let itself be canceled", self.body.name, self.execution.run_id)
         elif not task.cancelled():
             task.exception()
@@ -250,7 +289,8 @@ class Engine(Core):
         return min((wait.until for wait in self._waits if wait.until is not None), default=None)
 
     def _next_look(self, now: Instant, earliest: Instant | None) -> Instant | None:
-        looks = [one for one in (earliest, self._deadline) if one is not None]
+        # A deadline that passes while a callback is under way takes effect once that has returned.
+        looks = [one for one in (earliest, self._deadline) if one is not None and (one > now or not self.callbacks)]
         if any(not wait.timed and wait.kind != "flight" for wait in self._waits):
             looks.append(after(now, LOOK_AGAIN_SECONDS))
         return min(looks, default=None)

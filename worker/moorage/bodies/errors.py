@@ -2,8 +2,10 @@
 
 BodyMisdeclared          at registration: the declaration is at fault
 StepMisuse               the body does what no replay could repeat; it fails the run, and cannot be caught away
-|- EffectUndeclared  |- StepLabelReused  |- ReplayDivergence  |- EffectOutsideStep  `- StepOverlap
+|- EffectUndeclared  |- StepLabelReused  |- ReplayDivergence  |- EffectOutsideStep  |- StepOverlap
+`- CallbackLimited
 Failed                   raised by authors, to fail a step or the run with a tag of their choice
+`- InDoubt               what became of a guarded effect is not known
 StepFailed               a step failed for good
 |- Rejected              the awakeable was rejected
 |- TimedOut              the awakeable's deadline passed
@@ -59,6 +61,10 @@ class StepOverlap(StepMisuse):
     """Two steps of one branch were under way at once, or a step was asked for inside another one's effect."""
 
 
+class CallbackLimited(StepMisuse):
+    """The callback of a guarded effect did more with its run than set its metadata (clause guards.callback-limits)."""
+
+
 class Failed(Exception):
     """Raise it in a step's effect, or in a body, to fail with `tag`, one of the closed set.
 
@@ -73,6 +79,14 @@ class Failed(Exception):
         self.message = message
         self.code = code
         self.retry_after = retry_after
+
+
+class InDoubt(Failed):
+    """Raise it in a guarded effect whose outcome is not known: the guard stays (clause guards.release).
+
+    Whatever escapes from the callback of an effect counts so, but for Failed, which says that the other side has answered
+    or that nothing was sent.
+    """
 
 
 class StepFailed(Exception):

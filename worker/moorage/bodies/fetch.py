@@ -6,7 +6,7 @@ credential may be rotated between two attempts. Redirects are not followed: a cr
 
 import base64
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -82,11 +82,14 @@ class Request:
         timeout: float,
         accept: Collection[int],
         keep: Collection[str],
+        *,
+        beneath: bool = False,
     ) -> "Request":
-        """Raises ValueError for what cannot be a request, Unrecordable for JSON that has no canonical form."""
+        """With `beneath`, `url` is a path beneath a destination's. Raises ValueError for what cannot be a request,
+        Unrecordable for JSON that has no canonical form."""
         if json is not NOTHING and body is not None:
             raise ValueError("a request has either json or a body")
-        if httpx.URL(url).scheme not in ("http", "https"):
+        if not beneath and httpx.URL(url).scheme not in ("http", "https"):
             raise ValueError("a request goes to an http or https URL")
         content = None if body is None else body if isinstance(body, bytes) else body.encode("utf-8")
         content_type = None
@@ -101,10 +104,23 @@ class Request:
         return {"method": self.method, "url": self.url, "body": content}
 
 
+def refused(asked: httpx.Request, answer: httpx.Response, now: Instant) -> Failed:
+    """What an answer means that is neither 2xx nor accepted."""
+    found = by_status(asked, answer, now)
+    return Failed(found.failure.tag, found.failure.message, code=found.failure.code, retry_after=found.retry_after)
+
+
 async def send(
-    transport: httpx.AsyncBaseTransport, request: Request, step: Step, now: Instant, tracestate: str | None
+    transport: httpx.AsyncBaseTransport,
+    request: Request,
+    step: Step,
+    now: Instant,
+    tracestate: str | None,
+    *,
+    authorization: str | None = None,
+    refusal: Callable[[httpx.Request, httpx.Response, Instant], Failed] = refused,
 ) -> str:
-    """Send it, and give what is recorded. Raises httpx errors, and Failed by status."""
+    """Send it, and give what is recorded. Raises httpx errors, and by status what `refusal` makes of the answer."""
     headers = httpx.Headers(dict(request.headers))
     headers.setdefault("Accept", "*/*")
     if request.content_type is not None:
@@ -113,20 +129,30 @@ async def send(
     headers["traceparent"] = step.traceparent
     if tracestate is not None:
         headers["tracestate"] = tracestate
+    if authorization is not None:
+        headers["Authorization"] = authorization
     async with httpx.AsyncClient(
-        transport=transport, follow_redirects=False, trust_env=False, timeout=request.timeout
+        transport=_Lent(transport), follow_redirects=False, trust_env=False, timeout=request.timeout
     ) as client:
         asked = client.build_request(request.method, request.url, headers=headers, content=request.content)
         answer = await client.send(asked, stream=True)
         try:
             accepted = answer.is_success or answer.status_code in request.accept
             if not accepted:
-                found = by_status(asked, answer, now)
-                told = found.failure
-                raise Failed(told.tag, told.message, code=told.code, retry_after=found.retry_after)
+                raise refusal(asked, answer, now)
             return dump(_recorded(answer, await _body(answer), request.keep))
         finally:
             await answer.aclose()
+
+
+class _Lent(httpx.AsyncBaseTransport):
+    """The host's transport, of which a client that ends closes nothing: other requests are under way on it."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self._transport = transport
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._transport.handle_async_request(request)
 
 
 async def _body(answer: httpx.Response) -> bytes:

@@ -14,6 +14,7 @@ import httpx
 from moorage.bodies.commits import Sleep
 from moorage.bodies.core import World
 from moorage.bodies.engine import End, Engine, within
+from moorage.bodies.holding import Holder
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
@@ -56,6 +57,8 @@ class Host:
 
     `take` is asked when an execution that is not in hand is woken. `now` and `sleep` are the clock; `observer` hears of
     changes, `spans` of runs that were let go of, and `transport` is what `run.fetch` sends with: without one there is none.
+    `name` tells people which host it is; guards name its identity, drawn here (`leave` says that it is gone). `secret` gives
+    the value of a binding by name, for the destinations that have one.
     """
 
     def __init__(
@@ -69,12 +72,15 @@ class Host:
         observer: Observer | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         spans: Spans | None = None,
+        name: str = "host",
+        secret: Callable[[str], str | None] = lambda _name: None,
     ) -> None:
         self.registry = registry
         self._substrate = substrate
         self._take = take
         self._now = now
-        self._world = World(substrate, now, sleep, observer, spans, transport)
+        self.holder = Holder(substrate, now, sleep, name)
+        self._world = World(substrate, now, sleep, self.holder, observer, spans, transport, secret)
         self._held: dict[str, _Held] = {}
         self._tasks: dict[str, asyncio.Task[End]] = {}
         self._keeper: asyncio.Task[None] | None = None
@@ -138,6 +144,13 @@ class Host:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    async def leave(self, reason: str) -> bool:
+        """After `close`: record that this host is gone, so that what it had in flight may be replayed where that is safe.
+
+        Whether it is: one whose callbacks would not end stays a holder, and so does one that is never told to leave.
+        """
+        return await self.holder.leave(reason)
 
     async def settled(self) -> None:
         """Until nothing is in hand."""

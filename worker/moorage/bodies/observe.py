@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from moorage.journal.model import EntryKey, Kind
 from moorage.kernel.instants import Instant
 from moorage.runs.protocol import (
+    AdmitGuard,
     Await,
     Claim,
     Claimed,
@@ -17,6 +18,8 @@ from moorage.runs.protocol import (
     Fail,
     Failure,
     GiveUp,
+    HoldEntity,
+    LetEntity,
     Mint,
     Observer,
     Operation,
@@ -24,6 +27,7 @@ from moorage.runs.protocol import (
     Publish,
     Record,
     Recorded,
+    ReleaseGuard,
     RunChange,
     SetMetadata,
     StartChild,
@@ -54,6 +58,10 @@ class Spans(Protocol):
         """Take note of it; what it raises is logged and dropped."""
 
 
+_UNSEEN = (AdmitGuard, ReleaseGuard, HoldEntity, LetEntity)
+"""Operations that change nothing of a step or a run as others see them."""
+
+
 class Telling:
     """Turns stored operations into changes, and keeps the last of each step for the report."""
 
@@ -70,7 +78,7 @@ class Telling:
 
     def applied(self, operation: Operation, outcome: Outcome) -> None:
         """An operation was stored."""
-        if not self.wanted:
+        if not self.wanted or isinstance(operation, _UNSEEN):
             return
         if isinstance(operation, SetMetadata):
             self._tell(self._run("running", metadata=operation.metadata))

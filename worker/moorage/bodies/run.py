@@ -11,15 +11,16 @@ import pydantic_core
 
 from moorage.bodies import asking, fetch, joins, values
 from moorage.bodies.asking import Step, called, loaded
+from moorage.bodies.effects import Effects, arguments
 from moorage.bodies.errors import ChildFailed, StepFailed
 from moorage.bodies.fetch import Request, Response
 from moorage.bodies.handles import Cursor, Journal, Metadata
 from moorage.bodies.joins import Partial, Won
 from moorage.bodies.replay import placed
 from moorage.bodies.retry import Retry
-from moorage.bodies.values import NOTHING, Shape, Unrecordable, hash_of, returned_shape, wanted_arguments
+from moorage.bodies.values import NOTHING, Shape, Unrecordable, returned_shape, wanted_arguments
 from moorage.bodies.waits import Awakeable
-from moorage.journal.model import EntryKey, Kind, Value
+from moorage.journal.model import Kind, Value
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import AWAKE_TTL_SECONDS
 from moorage.runs.protocol import CommitCursor, Mint, Publish, Put, StartChild
@@ -33,17 +34,17 @@ T = TypeVar("T")
 LONGEST_SLEEP_SECONDS: Final = 10 * 366 * 86400
 
 
-class Run:
+class Run(Effects):
     """What a body gets as its first argument. Everything that reaches outside the body goes through it, and is recorded.
 
     Labels are those that the body declares in `effects`. A replay asks for the same in the same order and gets what was
     recorded; nothing recorded is done again. Failures of a step are StepFailed; they may be caught.
     """
 
-    __slots__ = ("_engine", "_journal", "_metadata")
+    __slots__ = ("_journal", "_metadata")
 
     def __init__(self, engine: "Core") -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._journal = Journal(engine)
         self._metadata = Metadata(engine)
 
@@ -147,7 +148,7 @@ class Run:
             wants = wanted_arguments(fn)
 
             async def work(step: Step) -> str:
-                return shape.dump(await called(fn(*_arguments(wants, input, step))))
+                return shape.dump(await called(fn(*arguments(wants, input, step))))
 
             text = await asking.effect(engine, branch, key, "step", work, retry or engine.body.retry, timeout)
             return loaded(label, shape.load, text)
@@ -370,14 +371,6 @@ class Run:
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
-    def _key(self, label: str, given: Any) -> EntryKey:
-        try:
-            key = EntryKey(label, hash_of(given))
-        except Unrecordable as error:
-            raise StepFailed(label, FailureTag.PERMANENT, f"no input to hash: {error}", "InputUnrecordable") from None
-        self._engine.declared(label, key.input_sha256)
-        return key
-
     def _text(self, label: str, given: Any) -> str:
         try:
             return values.dump(given)
@@ -387,10 +380,3 @@ class Run:
     def _records(self, label: str, records: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = pydantic_core.from_json(self._text(label, [dict(one) for one in records]))
         return found
-
-
-def _arguments(wants: int, given: Any, step: Step) -> tuple[Any, ...]:
-    """What an effect is called with: its input if it takes one, and the Step if it takes one more."""
-    if given is NOTHING:
-        return (step,) if wants else ()
-    return (given, step)[:wants]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from moorage.bodies.errors import Rejected, StepFailed, TimedOut
 from moorage.bodies.values import Shape
@@ -13,7 +13,10 @@ from moorage.kernel.instants import Instant, render
 if TYPE_CHECKING:
     from moorage.bodies.core import Core
 
-WaitKind = Literal["sleep", "retry", "wait", "child", "flight"]
+WaitKind = Literal["sleep", "retry", "wait", "child", "flight", "guard", "entity"]
+"""`flight` is for another branch, and `guard` for a guard: until it is asked again, or until somebody releases it."""
+
+_REFERS: Final = {"child": "run_id", "guard": "guard"}
 
 
 @dataclass(slots=True, eq=False)
@@ -29,13 +32,13 @@ class Wait:
     @property
     def timed(self) -> bool:
         """Whether the instant itself ends it."""
-        return self.kind in ("sleep", "retry")
+        return self.kind in ("sleep", "retry", "entity") or (self.kind == "guard" and self.until is not None)
 
     def told(self) -> dict[str, Any]:
         """As people see it among what a run awaits."""
         members: dict[str, Any] = {"label": self.key.label, "kind": self.kind}
         if self.ref is not None:
-            members["run_id" if self.kind == "child" else "awakeable"] = self.ref
+            members[_REFERS.get(self.kind, "awakeable")] = self.ref
         if self.until is not None:
             members["deadline" if self.kind == "wait" else "until"] = render(self.until)
         return members
