@@ -190,3 +190,12 @@ def test_a_refused_initialization_is_told_with_its_way_out() -> None:
     done = run("storage", "initialize", "--project", "shop")
     assert done.exit_code == 1
     assert "ExecutionRecoveryMismatch" in done.stderr
+
+
+def test_a_deployment_to_an_unknown_project_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def vendor() -> None:
+        raise AssertionError("it began")
+
+    monkeypatch.setattr("ops.deploy.vendor", vendor)
+    done = run("deploy", "--project", "nope")
+    assert isinstance(done.exception, ProjectInvalid)
