@@ -34,10 +34,10 @@ def command(
 
     With --project, bind the storage of that deployment too, which a first deployment and each new schema need.
     """
+    there = None if project is None else projects.load(project)
     console = Console(highlight=False)
     vendor()
     console.print("[green]✓[/green] the Worker's packages are vendored")
-    there = None if project is None else projects.load(project)
     checkout = paths.ROOT
     if bodies is not None:
         names = check_bodies(bodies)
