@@ -9,7 +9,7 @@ import pytest
 from moorage.catalog.access import Caller, Grant
 from moorage.guards import holders, listing
 from moorage.guards.listing import Wanted
-from moorage.guards.model import new_holder
+from moorage.guards.model import Guard, new_holder
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
     CursorMismatch,
@@ -103,7 +103,7 @@ async def test_c25_d_evidence_releases_it_and_stays_with_who_gave_it(house: Watc
     [row] = await house.audit()
     assert (row["id"], row["token"], row["evidence"]) == (done.audit, guard.token, evidence)
     assert (row["operator"], row["actor"], row["released_at"]) == ("op-2", "ann", house.now)
-    assert canonical.loads(row["guard"].encode()) == shown.wire(house.now)
+    assert canonical.loads(row["guard"].encode()) == Guard.wire(shown, house.now)
     assert (await house.open_guards(), await house.protected()) == ([], [])
     assert await house.types(guard.token) == ["guard.admitted", "guard.reconciled"]
     page = await listing.list_audit(house.db(), ROOT, PAGE, guard.token)

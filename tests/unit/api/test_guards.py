@@ -86,6 +86,8 @@ async def test_a_guarded_effect_is_seen_while_it_is_in_flight(api: httpx.AsyncCl
     page = await told(api.get("/guards", params={"scope": "shop", "class": "replay-safe", "destination": "bank"}))
     [shown] = page["items"]
     assert shown == await told(api.get(f"/guards/{admitted['token']}"))
+    owned = (shown["holder"], shown["holder_name"], shown["holder_exited_at"], shown["lease_expires_at"])
+    assert owned == (holder, "till-3", None, execution["lease"]["expires_at"])
     assert (shown["entry_key"], shown["idempotency_key"]) == (ENTRY, admitted["idempotency_key"])
     assert (shown["scopes"], shown["lease_keys"]) == (["shop", "shop/7"], ["entity:customer:9"])
     assert shown["window_ends_at"] == admitted["window_ends_at"]
@@ -136,6 +138,8 @@ async def test_a_host_that_stopped_in_order_leaves_what_may_be_sent_again(
     assert left["exit_reason"] == "deployed anew"
     assert left == await told(api.post(f"/holders/{holder}/exit", json={}))
     assert [one["id"] for one in (await told(api.get("/holders")))["items"]] == [holder]
+    seen = await told(api.get(f"/guards/{admitted['token']}"))
+    assert seen["holder_exited_at"] == left["exited_at"]
     await house.advance(31)
     execution = await opened(api, "shop")
     assert (await told(api.get("/guards")))["items"] == []

@@ -12,6 +12,7 @@ from moorage.client.awakeables import Awakeables
 from moorage.client.catalog import Credentials, Interests, Kinds
 from moorage.client.claims import Claims
 from moorage.client.dead_letters import DeadLetters
+from moorage.client.guards import Guards
 from moorage.client.jobs import Handler, Job
 from moorage.client.models import Change, Entry, Page
 from moorage.client.paging import every, page_of
@@ -72,6 +73,7 @@ class Moorage:
         self.seals = Seals(self.wire)
         self.runs = Runs(self.wire)
         self.storage = Storage(self.wire)
+        self.guards = Guards(self.wire)
 
     @classmethod
     def of_environment(cls, **options: Any) -> Self:

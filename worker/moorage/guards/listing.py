@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.catalog.access import Caller
 from moorage.guards import statements
-from moorage.guards.model import Audit, EvidenceClass, Guard, Holder
+from moorage.guards.model import Audit, EvidenceClass, Holder, Seen
 from moorage.kernel.errors import GuardUnknown
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.pages import Page, PageRequest
@@ -24,7 +24,7 @@ class Wanted:
     evidence_class: EvidenceClass | None = None
 
 
-async def list_guards(db: Database, caller: Caller, now: Instant, page: PageRequest, wanted: Wanted) -> Page[Guard]:
+async def list_guards(db: Database, caller: Caller, now: Instant, page: PageRequest, wanted: Wanted) -> Page[Seen]:
     """Open guards, the oldest first. Raises Forbidden, CursorMismatch."""
     caller.demand("operate")
     filters = ["guards", wanted.scope, wanted.execution, wanted.destination, wanted.evidence_class]
@@ -41,16 +41,16 @@ async def list_guards(db: Database, caller: Caller, now: Instant, page: PageRequ
         limit=page.limit + 1,
     )
     await db.read(reading)
-    return page.page(rows.rows, filters, lambda row: [row["token"]], Guard.of)
+    return page.page(rows.rows, filters, lambda row: [row["token"]], Seen.of)
 
 
-async def show(db: Database, caller: Caller, token: str) -> Guard:
+async def show(db: Database, caller: Caller, token: str) -> Seen:
     """One open guard. Raises Forbidden, GuardUnknown."""
     caller.demand("operate")
     reading = Reading()
     found = reading.ask(statements.SHOW, token=token)
     await db.read(reading)
-    return Guard.of(found.one(GuardUnknown()))
+    return Seen.of(found.one(GuardUnknown()))
 
 
 async def count(db: Database, now: Instant) -> Mapping[str, Any]:

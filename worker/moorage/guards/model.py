@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 from moorage.journal.model import EntryKey
@@ -125,6 +125,35 @@ class Guard:
             "window_seconds": self.window_seconds,
         }
         return told if ends is None else {**told, "window_ends_at": render(ends)}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen(Guard):
+    """A guard as operators see it: with what tells whether its callback may still be under way.
+
+    `lease_expires_at` is that of the execution's owner, None when nobody owns it.
+    """
+
+    holder_name: str | None
+    holder_exited_at: Instant | None
+    lease_expires_at: Instant | None
+
+    @classmethod
+    def of(cls, row: Row) -> "Seen":
+        """The guard that a row of `statements.SHOW` holds."""
+        guard = Guard.of(row)
+        told = {one.name: getattr(guard, one.name) for one in fields(Guard)}
+        return cls(**told, **{name: row[name] for name in ("holder_name", "holder_exited_at", "lease_expires_at")})
+
+    def wire(self, now: Instant) -> dict[str, Any]:
+        """As JSON, for operators."""
+        exited, expires = self.holder_exited_at, self.lease_expires_at
+        return {
+            **Guard.wire(self, now),
+            "holder_name": self.holder_name,
+            "holder_exited_at": None if exited is None else render(exited),
+            "lease_expires_at": None if expires is None else render(expires),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,8 +228,16 @@ WHERE p.token = :token AND p.row GLOB 'scope:*'
 
 # --- operators ---
 
+# Beside a guard: whether its holder has exited, and how long the owner's lease lasts; what it takes for a release by hand.
+_SEEN = f"""
+SELECT {COLUMNS}, h.name AS holder_name, h.exited_at AS holder_exited_at, e.expires_at AS lease_expires_at
+FROM guards AS g
+    LEFT JOIN holders AS h ON h.holder_id = g.holder
+    LEFT JOIN executions AS e ON e.execution_id = g.execution_id
+""".strip()
+
 # One guard.
-SHOW = f"SELECT {COLUMNS} FROM guards AS g WHERE g.token = :token"
+SHOW = f"{_SEEN} WHERE g.token = :token"
 
 _CLASS = """
 CASE WHEN g.since + g.window_seconds * 1000 > :now THEN 'replay-safe'
@@ -238,7 +246,7 @@ CASE WHEN g.since + g.window_seconds * 1000 > :now THEN 'replay-safe'
 
 # A page of guards, the oldest first: a token begins with the instant of its admission.
 PAGE = f"""
-SELECT {COLUMNS} FROM guards AS g WHERE g.token > :after
+{_SEEN} WHERE g.token > :after
     AND (:scope IS NULL OR EXISTS (SELECT 1 FROM guard_rows AS p WHERE p.row = 'scope:' || :scope AND p.token = g.token))
     AND (:execution IS NULL OR g.execution_id = :execution)
     AND (:destination IS NULL OR g.destination = :destination)

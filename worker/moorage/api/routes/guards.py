@@ -25,7 +25,7 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.guards import holders, listing, reconcile
 from moorage.guards.listing import Wanted
-from moorage.guards.model import Audit, EvidenceClass, Guard, Holder
+from moorage.guards.model import Audit, EvidenceClass, Holder
 from moorage.kernel.errors import (
     CursorMismatch,
     ExecutionGuardEvidenceMismatch,
@@ -72,6 +72,9 @@ class GuardShown(Shown):
     attempt: int
     epoch: int
     holder: str
+    holder_name: str | None
+    holder_exited_at: ShownInstant | None = Field(description="When its holder said that it has stopped; null: it did not.")
+    lease_expires_at: ShownInstant | None = Field(description="Until when the execution has an owner; null: it has none.")
     entry_key: EntryKeyShown
     idempotency_key: str = Field(description="What its requests carry as Idempotency-Key: look for it at the destination.")
     destination: str | None
@@ -178,8 +181,7 @@ async def summarize_guards(request: ApiRequest) -> Response:
 @api.get("/guards/{token}", response_model=GuardShown, responses=fails(GuardUnknown))
 async def show_guard(request: ApiRequest, token: Token) -> Response:
     """One open guard."""
-    found: Guard = await listing.show(request.db, request.caller, token)
-    return Answer(found.wire(request.now))
+    return Answer((await listing.show(request.db, request.caller, token)).wire(request.now))
 
 
 @api.post(
