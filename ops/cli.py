@@ -37,7 +37,7 @@ SUBCOMMANDS = {
     "artifacts": Subcommand("ops.artifacts", "Upload, download and shred artifacts."),
     "credentials": Subcommand("ops.credentials", "Make, list and revoke credentials."),
     "watch": Subcommand("ops.watch", "Print what happens to a kind's records, as it happens."),
-    "storage": Subcommand("ops.storage", "Check a deployment's storage, and bind it."),
+    "storage": Subcommand("ops.storage", "Check a deployment's storage, bind it, and release what may be in flight."),
     "backup": Subcommand("ops.storage.backup", "Take, verify and restore backups."),
     "test": Subcommand("ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH),
     "bench": Subcommand("ops.bench", "Print what each operation costs in D1 calls, rows and time, beside its budget."),

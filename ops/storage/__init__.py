@@ -1,4 +1,4 @@
-"""`moorage storage`: whether a deployment's storage is whole, and binding it. Commands about guards join `app` below."""
+"""`moorage storage`: whether a deployment's storage is whole, binding it, and the guards of what may be in flight."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -6,10 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from moorage.client import Moorage, Problem
+from moorage.client.guards import Summary
 from ops import remote
 from ops.projects import ProjectName, where
+from ops.storage import guard_view, guards
 
-app = remote.group("Look after a deployment's storage: database and bucket.")
+app = remote.group("Look after a deployment's storage: database and bucket, and guards of what may be in flight.")
+for _command in (guards.guard, guards.reconcile_guard, guards.audit, guards.holders):
+    app.command()(_command)
 
 SCHEMA_CODES = ("ExecutionSchemaIncompatible", "StorageCapabilityMissing")
 """Refusals that are themselves what `check` is to find."""
@@ -20,6 +24,7 @@ class _Checked:
     ok: bool
     told: dict[str, Any]
     findings: list[tuple[str, bool, str]]
+    guards: Summary | None = None
 
 
 @app.command()
@@ -31,14 +36,18 @@ def check(
 ) -> None:
     """Check bindings, schema, tables, the recovery identity and the guards; exit status 1 when something is not well.
 
+    Guards are counted by class, and one that stays open for a minute is marked LOOK; that alone is not unwell.
+
     Example: moorage storage check --project shop
     """
-    url, token = where(project, url, token)
-    found = remote.call(url, token, _check)
+    address, secret = where(project, url, token)
+    found = remote.call(address, secret, _check)
     if as_json:
         remote.print_json(found.told)
     else:
         rows = [(name, "ok" if ok else "NOT WELL", detail) for name, ok, detail in found.findings]
+        if found.guards is not None:
+            rows.append(guards.finding(found.guards, guard_view.flags_of(project, url)))
         remote.print_table(("what", "is", "detail"), rows)
     if not found.ok:
         raise typer.Exit(1)
@@ -54,7 +63,14 @@ async def _check(moorage: Moorage) -> _Checked:
         name = "schema" if problem.code == "ExecutionSchemaIncompatible" else "bindings"
         finding = {"name": name, "ok": False, "detail": problem.detail}
         return _Checked(False, {"ok": False, "findings": [finding]}, [(name, False, problem.detail)])
-    return _Checked(told.ok, told.wire(), [(one.name, one.ok, one.detail) for one in told.findings])
+    findings = [(one.name, one.ok, one.detail) for one in told.findings]
+    try:
+        summary = await moorage.guards.summary()
+    except Problem:
+        if told.ok:
+            raise
+        return _Checked(False, told.wire(), findings)  # a database in pieces cannot count them
+    return _Checked(told.ok, {**told.wire(), "guards": summary.wire()}, findings, summary)
 
 
 @app.command()

@@ -56,6 +56,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(assemble(list(arguments)), list(arguments))
 
 
+SUMMARY = {
+    "open": 0,
+    "by_class": {"replay-safe": 0, "receipt-required": 0, "unknown": 0},
+    "oldest_admitted_at": None,
+    "oldest_seconds": None,
+}
 SHOP = f'[projects.shop]\nurl = "{URL}/"\ncredential_env = "SHOP_TOKEN"\n'
 
 
@@ -141,6 +147,7 @@ def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @respx.mock
 def test_check_asks_the_project_with_its_credential() -> None:
     asked = respx.get(f"{URL}/storage").mock(httpx.Response(200, json=CHECKED))
+    respx.get(f"{URL}/guards/summary").mock(httpx.Response(200, json=SUMMARY))
     done = run("storage", "check", "--project", "shop")
     assert (done.exit_code, "recovery identity" in done.stdout) == (0, True)
     assert asked.calls.last.request.headers["authorization"] == "Bearer secret"
@@ -150,6 +157,7 @@ def test_check_asks_the_project_with_its_credential() -> None:
 @respx.mock
 def test_check_ends_with_1_when_something_is_not_well() -> None:
     respx.get(f"{URL}/storage").mock(httpx.Response(200, json=SICK))
+    respx.get(f"{URL}/guards/summary").mock(httpx.Response(200, json=SUMMARY))
     done = run("storage", "check", "--project", "shop")
     assert (done.exit_code, "NOT WELL" in done.stdout) == (1, True)
     as_json = run("storage", "check", "--project", "shop", "--json")

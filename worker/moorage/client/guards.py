@@ -21,7 +21,7 @@ class EntryKey(Answered):
 
 
 class Guard(Answered):
-    """An effect that may be in flight. `evidence_class` is `class` in its JSON; `idempotency_key` is what its requests carry.
+    """An effect that may be in flight. `evidence_class` is `class` in its JSON; its requests carry `idempotency_key`.
 
     `holder_exited_at` is None until the holder itself said that it has stopped; `lease_expires_at` is that of the
     execution's owner, None when nobody owns it; `window_seconds` is None when the destination promises nothing.
@@ -143,9 +143,9 @@ class Guards:
         return Summary.model_validate(await self._wire.call("GET", "/guards/summary"))
 
     async def reconcile(self, token: str, evidence: str, operator: str) -> Reconciled:
-        """Release a guard on evidence: `idempotency:<key>`, and the key is sent again, or `receipt:<key>:<id>`, and it is not.
+        """Release a guard: on `idempotency:<key>` the key is sent again, on `receipt:<key>:<id>` it is not.
 
-        Where an answer was lost it is asked again; if the first was carried out the answer is the Problem GuardReleased, with
+        Where an answer was lost it is asked again; if the first was carried out that raises the Problem GuardReleased, with
         the id of its record as the member `audit`.
         """
         sent = {"evidence": evidence, "operator": operator}
