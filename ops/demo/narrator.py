@@ -1,5 +1,6 @@
 """How the story reaches a person: headings, short sentences, tables, and a mark beside each claim."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from ops.demo.checks import Check
 
 WIDTH = 100
 INDENT = 2
+COMMAND = "moorage storage reconcile-guard"
+HANGING = 13
+"""Where what a command tells of a guard stands, behind the names of the facts."""
 
 
 class Narrator:
@@ -102,6 +106,29 @@ class Narrator:
         self._console.print()
         self._indented(tree or "", INDENT + 2)
         self._console.print()
+
+    def terminal(self, command: str, printed: str) -> None:
+        """A command as it was run, and what it printed. Prose is broken to the width; a command never is."""
+        self._console.print()
+        self._line(Text.assemble(("$ ", "dim"), (command, "bold")))
+        for line in printed.splitlines():
+            parts = [line]
+            if len(line) > WIDTH - 2 * INDENT and COMMAND not in line:
+                parts = textwrap.wrap(line, WIDTH - 2 * INDENT, subsequent_indent=" " * HANGING, break_on_hyphens=False)
+            for part in parts:
+                self._line(Text(part, style="cyan"))
+        if printed and printed.splitlines()[-1]:
+            self._console.print()
+
+    def _line(self, line: Text) -> None:
+        """A line that a terminal may break where it ends, and nobody else does."""
+        if self._console.quiet:
+            return
+        line = Text.assemble(" " * 2 * INDENT, line)
+        if self._console.is_terminal:
+            self._console.print(line, soft_wrap=True)
+        else:
+            self._console.file.write(f"{line.plain.rstrip()}\n")
 
     @contextmanager
     def working(self, text: str) -> Iterator["Working"]:

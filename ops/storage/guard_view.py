@@ -170,7 +170,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(40, width - _LABEL - 2)) if width else [text]
+    return textwrap.wrap(text, max(40, width - _LABEL - 2), break_on_hyphens=False) if width else [text]
 
 
 def _print(console: Console, line: Text) -> None:

@@ -39,6 +39,10 @@ SECONDS = 240
     "awake.route",
     "awake.senders",
     "awake.restart",
+    "guards.crash-held",
+    "guards.blocked",
+    "guards.evidence",
+    "guards.cli",
 )
 def test_every_claim_of_the_story_holds_and_nothing_is_left_behind(tmp_path: Path) -> None:
     done = subprocess.run(

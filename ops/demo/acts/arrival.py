@@ -1,18 +1,25 @@
 """The edge starts."""
 
 import time
+from pathlib import Path
 
-from ops.bundle import build_bundle
+from ops.bodies_folder import bundle_with
 from ops.demo.stage import Act, Stage
 from ops.local.edge import EdgeConfig, LocalEdge
 from ops.setup import paths
+from ops.up import ALLOW_LOCAL, TEST_CLOCK
+
+BODIES = Path(__file__).parents[1] / "bodies"
+VARS = {TEST_CLOCK: "1", ALLOW_LOCAL: "1"}
+"""The story moves the clock once, and its payment service is on this machine."""
 
 
 def play(stage: Stage) -> None:
     """Make the bundle, start the edge on a fresh folder, and knock."""
     with stage.narrator.working("making the bundle that wrangler would upload"):
-        bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
-    edge = LocalEdge(EdgeConfig(stage.folder / "state", bundle.path, paths.ROOT / "wrangler.toml"))
+        bundle = bundle_with(BODIES)
+    config = EdgeConfig(stage.folder / "state", bundle.path, paths.ROOT / "wrangler.toml", vars=VARS)
+    edge = LocalEdge(config)
     stage.exits.callback(edge.stop)
     began = time.monotonic()
     with stage.narrator.working("starting workerd, and Python in it"):

@@ -44,6 +44,7 @@ PEOPLE: dict[str, list[dict[str, Any]]] = {
         {"actions": ["publish"], "kinds": ["release.shipped"]},
         {"actions": ["read"], "kinds": ["github.summary"]},
     ],
+    "till": [{"actions": ["execute"], "kinds": ["checkout"]}],
     "operator": [{"actions": ["read", "operate"]}],
 }
 

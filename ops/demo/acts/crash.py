@@ -25,7 +25,7 @@ def play(stage: Stage) -> None:
         before, acknowledged = stage.edge.workerd_pid(), list(publisher.said())
         stage.edge.kill_workerd()
         began = time.monotonic()
-        stage.until("requests are answered again", lambda: _healthy(stage))
+        stage.until("requests are answered again", lambda: healthy(stage))
         seconds = time.monotonic() - began
         stage.until("the publisher is done", lambda: not publisher.running())
         said = list(publisher.said())
@@ -65,7 +65,8 @@ def _acknowledged(publisher: Process) -> int:
     return sum(1 for _ in publisher.said())
 
 
-def _healthy(stage: Stage) -> bool:
+def healthy(stage: Stage) -> bool:
+    """Whether requests are answered."""
     try:
         return stage.as_("nobody").call("GET", "/health").status == 200
     except Unanswered:

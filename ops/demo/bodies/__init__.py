@@ -1,0 +1,1 @@
+"""The bodies that the demo's edge executes."""
