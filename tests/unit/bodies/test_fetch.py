@@ -78,7 +78,7 @@ async def test_no_secret_of_the_request_is_recorded_or_told() -> None:
         *[(408, "Transient", 5), (429, "RateLimited", 5), (500, "Transient", 5), (502, "Transient", 5)],
     ],
 )
-@pytest.mark.clause("runs.retryable-classes")
+@pytest.mark.clause("runs.retryable-classes", "runs.one-layer")
 async def test_statuses_and_what_becomes_of_them(status: int, tag: str, times: int) -> None:
     server = Server(httpx.Response(status, headers={"location": "https://evil.test/"}))
     world = calling(server)

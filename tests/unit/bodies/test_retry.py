@@ -206,3 +206,44 @@ async def test_a_restart_grants_no_attempt_anew() -> None:
         assert await world.again() == "waiting"
     assert await world.again() == "failed"
     assert [attempt for attempt, _ in calls] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.clause("runs.single-attempt", "runs.no-compensation")
+async def test_a_schedule_of_one_attempt_tries_once_and_nothing_is_undone() -> None:
+    did: list[str] = []
+
+    @body("once", effects=["reserve", "charge"])
+    async def once(run: Run) -> None:
+        def charge() -> None:
+            did.append("charge")
+            raise Failed("Transient", "gone")
+
+        await run.step("reserve", lambda: did.append("reserve"))
+        await run.step("charge", charge, retry=ONCE)
+
+    world = World(once)
+    assert await world.run("once") == "failed"
+    assert world.row.error == {"tag": "Transient", "message": "gone", "step": "charge"}
+    assert did == ["reserve", "charge"]
+    assert [(entry.key.label, entry.state) for entry in world.row.entries.values()] == [
+        ("reserve", "done"),
+        ("charge", "failed"),
+    ]
+
+
+@pytest.mark.clause("runs.pressure-is-local")
+async def test_a_throttled_run_holds_up_nobody_else_on_its_host() -> None:
+    @body("polite", effects=["call"])
+    async def polite(run: Run, throttled: bool) -> int:
+        def call() -> int:
+            if throttled:
+                raise Failed("RateLimited", "slow down", retry_after=300)
+            return 1
+
+        return await run.step("call", call)
+
+    world = World(polite)
+    tasks = [world.host.start(world.memory.open("polite", index == 0, name=f"exe_{index}")) for index in range(5)]
+    ended = [await world.clock.drive(task) for task in tasks]
+    assert ended == ["waiting", *["success"] * 4]
+    assert world.clock.now() == START
