@@ -148,7 +148,7 @@ async def test_a_value_that_was_stored_ahead_is_recorded_by_its_digest(harbor: H
     await harbor.apply(other.fence, claim("a"))
     with pytest.raises(UploadTimedOut):
         await harbor.apply(other.fence, Record(key("a"), stored))
-    with pytest.raises(BlobMissing):
+    with pytest.raises(EntryUnknown):
         await harbor.substrate.blob(other.fence, stored.blob or "")
 
 

@@ -265,7 +265,7 @@ async def store_value(
 
 @api.get(
     "/executions/{execution_id}/blobs/{sha256}",
-    responses=_ANY | fails(*_FENCED, BlobMissing, BlobCorrupt),
+    responses=_ANY | fails(*_FENCED, EntryUnknown, BlobMissing, BlobCorrupt),
 )
 async def load_value(
     request: ApiRequest,
