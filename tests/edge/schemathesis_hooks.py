@@ -17,6 +17,7 @@ import schemathesis
 KNOWN: dict[str, list[Any]] = json.loads(os.environ["MOORAGE_TEST_KNOWN"])
 MET = Path(os.environ["MOORAGE_TEST_MET"])
 LONGEST_WAIT = 25
+STREAMS = ("/watch", "/runs/{run_id}/stream")
 _calls = count()
 
 
@@ -24,7 +25,7 @@ _calls = count()
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: Any) -> None:
     """Put known values in the place of generated ones, taking turns."""
     turn = next(_calls)
-    if case.path == "/watch" and isinstance(case.query, dict):
+    if case.path in STREAMS and isinstance(case.query, dict):
         case.query["max_seconds"] = 0.1
     waits = case.body.get("wait_seconds") if isinstance(case.body, dict) else None
     if isinstance(waits, (int, float)) and not isinstance(waits, bool) and 0.01 < waits <= LONGEST_WAIT:
