@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from moorage.api.app import build_app
-from moorage.bodies import Run, body, each
+from moorage.bodies import Failed, Run, body, each
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, METADATA_BYTES, RUNS_ITEMS
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
@@ -59,7 +59,7 @@ async def house(schema: str, tmp_path: Path) -> House:
 
 @pytest.fixture
 def executing(house: House) -> Executing:
-    return Executing(house, [order, waits, fails, echo])
+    return Executing(house, [order, waits, fails, echo, flaky])
 
 
 @pytest.fixture
@@ -249,6 +249,26 @@ async def test_a_held_scope_is_busy_and_another_input_is_a_mismatch(house: House
     problem(rewound, 409, "ExecutionRewindUnsafe")
 
 
+@body("flaky", effects=["shake"])
+async def flaky(run: Run) -> None:
+    def shake() -> None:
+        raise Failed("Transient", "not yet")
+
+    await run.step("shake", shake)
+
+
+@pytest.mark.clause("runs.schedule", "runs.single-attempt")
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_run_may_bring_its_schedule(house: House, api: httpx.AsyncClient, attempts: int) -> None:
+    retry = {"attempts": attempts, "base_ms": 0, "jitter_ms": 0}
+    found = await ended(house, api, "flaky", retry=retry)
+    assert found["status"] == "failed"
+    (step,) = (await api.get(f"/runs/{found['run_id']}/steps")).json()["items"]
+    assert step["attempt"] == attempts
+    for wrong in ({"attempts": 0}, {"attempts": 101}, {"backoff": "none"}, {"retry_on": ["Invalid"]}, {"attempts": "2"}):
+        problem(await api.post("/runs", json={"body": "flaky", "retry": wrong}), 422, "RequestInvalid")
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -434,7 +454,7 @@ async def test_bodies_are_listed_with_their_builds(api: httpx.AsyncClient) -> No
     )
     assert offered.status_code == 200, offered.text
     listed = {one["name"]: one for one in (await api.get("/bodies")).json()["items"]}
-    assert listed.keys() == {"order", "waits", "fails", "echo", "far"}
+    assert listed.keys() == {"order", "waits", "fails", "echo", "flaky", "far"}
     assert (listed["order"]["host"], listed["far"]["host"]) == ("worker", "remote")
     assert listed["order"]["effects"] == ["reserve", "charge"]
     assert listed["order"]["input_schema"]["required"] == ["item"]

@@ -21,6 +21,7 @@ from moorage.bodies.declare import Body
 from moorage.bodies.errors import ReplayDivergence, StepFailed, StepMisuse, StepOverlap
 from moorage.bodies.observe import Spans, Telling
 from moorage.bodies.replay import Replay
+from moorage.bodies.retry import opened_with
 from moorage.bodies.values import Shape, value_of
 from moorage.bodies.waits import Wait
 from moorage.journal.model import ENDED, Entry, EntryKey, Kind
@@ -61,6 +62,7 @@ class Core:
         self.replay = Replay(body.effects, execution.entries)
         self.telling = Telling(execution, world.now, world.observer, world.spans)
         self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
+        self.retry = opened_with(execution.config, body.retry)
         self.flights: dict[EntryKey, list[Wait]] = {}
         self.prelude: list[Operation] = []
         self.fault: Exception | None = None

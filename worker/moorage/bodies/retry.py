@@ -5,9 +5,9 @@ Nothing is undone by the engine either: undoing is a step that the author writes
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from moorage.bodies.errors import BodyMisdeclared, RunRetryTagUnretryable
 from moorage.kernel.errors import RETRYABLE_TAGS, FailureTag
@@ -48,6 +48,20 @@ class Retry:
 
 ONCE: Final = Retry(attempts=1)
 """The schedule without a retry (clause runs.single-attempt)."""
+
+
+def opened_with(config: Mapping[str, Any], default: Retry) -> Retry:
+    """The schedule of steps that name none: what the execution was opened with under `retry`, else the body's.
+
+    What a scope's configuration holds under that name and is no schedule is nobody's business here.
+    """
+    told = config.get("retry")
+    if not isinstance(told, Mapping):
+        return default
+    try:
+        return Retry(**told)
+    except (TypeError, BodyMisdeclared):
+        return default
 
 
 def decide(policy: Retry, attempt: int, tag: str, seed: str, retry_after: float | None = None) -> float | None:

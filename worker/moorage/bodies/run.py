@@ -149,7 +149,7 @@ class Run:
             async def work(step: Step) -> str:
                 return shape.dump(await called(fn(*_arguments(wants, input, step))))
 
-            text = await asking.effect(engine, branch, key, "step", work, retry or engine.body.retry, timeout)
+            text = await asking.effect(engine, branch, key, "step", work, retry or engine.retry, timeout)
             return loaded(label, shape.load, text)
         finally:
             engine.leave(branch, token)
@@ -185,7 +185,7 @@ class Run:
             async def work(step: Step) -> str:
                 return await fetch.send(transport, request, step, engine.world.now(), engine.execution.trace.state)
 
-            text = await asking.effect(engine, branch, key, "fetch", work, retry or engine.body.retry, timeout)
+            text = await asking.effect(engine, branch, key, "fetch", work, retry or engine.retry, timeout)
             return Response.of(pydantic_core.from_json(text))
         finally:
             engine.leave(branch, token)
