@@ -14,7 +14,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_LEASE_SECONDS
-from moorage.runs import admission, export, letting_go, listing, record, restart, rewind, statements, stop
+from moorage.runs import admission, export, hosting, letting_go, listing, record, restart, rewind, statements, stop
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.listing import Listing, Wanted
@@ -115,7 +115,7 @@ class RunsDesk:
         self, scope: str | None = None, input_: Any = 1, info: BodyInfo = REMOTE, holder: str = HOST
     ) -> Execution:
         start = self.start_of(scope, input_)
-        return await admission.open_remote(self.db(), self.store.blobs, self.caller, self.now, info, start, holder)
+        return await hosting.open_(self.db(), self.store.blobs, self.caller, self.now, info, start, holder)
 
     # --- a host ---
 

@@ -239,17 +239,17 @@ async def test_what_recorded_something_is_joined_after_its_end_and_its_failed_st
 
 
 @pytest.mark.clause("runs.owner-lease", "runs.substrate")
-async def test_a_remote_host_opens_and_holds_in_one_round_trip(desk: RunsDesk) -> None:
+async def test_a_remote_host_opens_in_one_round_trip_and_goes_on_in_two(desk: RunsDesk) -> None:
     held = await desk.open_remote("job")
     assert desk.cost.trips == 1
-    assert (held.lease.epoch, held.lease.owner) == (1, "host-1")
+    assert (held.lease.epoch, held.lease.owner) == (1, "root/host-1")
     assert held.lease.expires_at == desk.now + OWNER_LEASE_SECONDS * 1000
     with pytest.raises(ExecutionBusy):
         await desk.open_remote("job", holder="host-2")
     desk.pass_time(OWNER_LEASE_SECONDS)
     again = await desk.open_remote("job", holder="host-2")
-    assert desk.cost.trips == 1
-    assert (again.execution_id, again.lease.epoch, again.lease.owner) == (held.execution_id, 2, "host-2")
+    assert desk.cost.trips == 2
+    assert (again.execution_id, again.lease.epoch, again.lease.owner) == (held.execution_id, 2, "root/host-2")
     with pytest.raises(MoorageError, match="may not write"):
         await desk.close(held.fence)
 

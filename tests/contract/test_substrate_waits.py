@@ -1,6 +1,8 @@
 """Awakeables, children and suspension through the substrate: nothing that ends is missed, whenever it ends."""
 
 import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.instants import Instant, render
+from moorage.runs import hosting
+from moorage.runs.admission import Start
 from moorage.runs.protocol import (
     Await,
     Claimed,
@@ -29,9 +33,11 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import grant
-from tests.contract.harbor import Harbor, claim, credential, entry, key, put, record, text, value
+from tests.contract.harbor import BODIES, ROOT, TRACE, Harbor, claim, credential, entry, key, put, record, text, value
 
 
 @pytest.fixture
@@ -150,6 +156,69 @@ async def test_an_end_whose_wake_was_lost_is_found_when_the_execution_is_taken(h
     assert [(one.state, one.epoch) for one in again.entries] == [("done", 1), ("done", 2)]
     assert again.entries[1].value is not None
     assert again.entries[1].value.text == '{"resolved":"yes"}'
+
+
+@pytest.mark.clause("runs.substrate", "runs.wake", "awake.journal")
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+async def test_a_host_that_opens_a_scope_again_is_told_what_ended_whenever_it_did(harbor: Harbor, when: str) -> None:
+    first = await reopened(harbor)
+    told = await minted(harbor, first)
+    part = StartChild(key("part"), "2", "part", value(1))
+    _, claimed = await harbor.apply(first.fence, wait(told), part)
+    assert isinstance(claimed, Claimed)
+    assert claimed.ref is not None
+    await harbor.apply(first.fence, Close("failed", error=Failure("Permanent", "x")))
+
+    async def end() -> None:
+        await harbor.resolve(told.token, "yes")
+        child = await harbor.held((await harbor.run(str(claimed.ref)))["execution_id"], "bob")
+        await harbor.apply(child.fence, Close("success", value(3)))
+
+    if when == "before":
+        await end()
+    again = await reopened(harbor, end if when == "between" else None)
+    if when == "after":
+        await end()
+        with pytest.raises(ExecutionWoken):
+            await harbor.apply(again.fence, Suspend("suspended", None))
+        ended = await harbor.substrate.refresh(again.fence)
+    else:
+        ended = [one for one in again.entries if one.kind in ("wait", "child")]
+    assert {one.kind: one.value.text for one in ended if one.value is not None} == {
+        "wait": '{"resolved":"yes"}',
+        "child": f'{{"result":3,"run_id":"{claimed.ref}","status":"success"}}',
+    }
+    assert {one.epoch for one in ended} == {again.lease.epoch}
+
+
+async def reopened(harbor: Harbor, meanwhile: Callable[[], Awaitable[None]] | None = None) -> Execution:
+    """Open the scope as a host that holds it; what happens `meanwhile` does so between the host's two round trips."""
+    db: Database = harbor.db() if meanwhile is None else Interrupted(harbor.db(), meanwhile)
+    start = Start("job", value(None), "root", None, TRACE)
+    info = replace(BODIES["order"], host="remote")
+    return await hosting.open_(db, harbor.store.blobs, ROOT, harbor.now, info, start, "ann")
+
+
+class Interrupted:
+    """A database after whose first commit something happens."""
+
+    def __init__(self, db: Database, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self.cost = db.cost
+        self._db = db
+        self._meanwhile = meanwhile
+        self._commits = 0
+
+    async def read(self, reading: Reading) -> None:
+        await self._db.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        await self._db.commit(transaction)
+        self._commits += 1
+        if self._commits == 1:
+            await self._meanwhile()
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._db.initialize(statements)
 
 
 @pytest.mark.clause("runs.wake")

@@ -15,7 +15,6 @@ from moorage.catalog.access import Caller
 from moorage.history.append import Event, append, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
-from moorage.journal import load
 from moorage.journal.model import Lease, Value
 from moorage.journal.wake import REPAIR_MS
 from moorage.kernel import canonical, ids
@@ -202,43 +201,6 @@ async def admitted_before(db: Database, key: Key | None) -> Admitted:
     await db.read(reading)
     row: Row = run.one(RunUnknown())
     return Admitted(row["run_id"], row["execution_id"], row["status"], row["host"], row["runner"])
-
-
-async def open_remote(
-    db: Database,
-    blobs: Blobs | None,
-    caller: Caller,
-    now: Instant,
-    info: BodyInfo,
-    start: Start,
-    holder: str,
-    *,
-    shards: int = RUNNERS,
-) -> Execution:
-    """Open or resume an execution for a host that holds it at once, with what it recorded before; in one round trip.
-
-    There is no key: whose answer was lost asks again once the lease has lapsed, and joins. Raises what `admit` raises.
-    """
-    check(caller, info, start)
-    recorded: list[Answer] = []
-
-    def planning(tx: Transaction, told: Start) -> Planned:
-        planned = plan(tx, now, info, told, handoff=False, owner=holder, shards=shards)
-        if told.scope is not None:
-            recorded.append(tx.run(statements.RECORDED, scope=told.scope, run_id=planned.run_id))
-        return planned
-
-    planned = await commit(db, blobs, caller, now, start, None, planning)
-    if planned.is_fresh or planned.lease is None:
-        return planned.execution
-    row = planned.pending.one()
-    return replace(
-        planned.execution,
-        execution_id=row["execution_id"],
-        lease=Lease(row["epoch"], holder, row["expires_at"]),
-        config=json.loads(row["config"]),
-        entries=load.entries_of(recorded[0].rows),
-    )
 
 
 def check(caller: Caller, info: BodyInfo, start: Start) -> None:

@@ -5,7 +5,6 @@ A fresh scope is plain insertions. For a scope that a client named the transacti
 `run_id` of the execution is the opening that has it, so `executions.run_id = :run_id` says afterwards that it was admitted.
 """
 
-from moorage.journal.statements import ALL
 from moorage.runs.steps_statements import steps_of
 
 # A pending execution of the scope that an opening under these pins may join: nobody holds it.
@@ -149,6 +148,3 @@ DELETE FROM idempotency WHERE subject = :key_subject AND key = :key_text
 
 # What an opening made, for whoever asks again under its key.
 OPENED_RUN = "SELECT run_id, execution_id, status, host, runner FROM runs WHERE run_id = :run_id"
-
-# What the execution that this opening has joined recorded before, with values as far as they are loaded at once.
-RECORDED = ALL.replace(":execution", "(SELECT execution_id FROM executions WHERE scope = :scope AND run_id = :run_id)")
