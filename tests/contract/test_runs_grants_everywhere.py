@@ -94,10 +94,17 @@ async def hold(client: httpx.AsyncClient, name: str) -> dict[str, str]:
     offered.raise_for_status()
     sent = {"body": name, "holder": "h", "input": MARK if name == HIS else "mine", "scope": f"scope-of-{name}"}
     opened = (await client.post("/executions", json={**sent, "metadata": {"of": sent["input"]}})).json()
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"op": "claim", "label": "step", "input_sha256": SHA, "kind": "step", "position": "0"},
         {"op": "record", "label": "step", "input_sha256": SHA, "value": sent["input"]},
-        {"op": "commit_cursor", "label": "move", "position": "1", "name": "the-cursor", "value": sent["input"], "expected": 0},
+        {
+            "op": "commit_cursor",
+            "label": "move",
+            "position": "1",
+            "name": "the-cursor",
+            "value": sent["input"],
+            "expected": 0,
+        },
     ]
     path = f"/executions/{opened['execution_id']}"
     applied = await client.post(f"{path}/journal", json={"epoch": 1, "operations": operations})

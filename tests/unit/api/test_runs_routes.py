@@ -462,12 +462,8 @@ async def test_bodies_are_listed_with_their_builds(api: httpx.AsyncClient) -> No
     assert (await api.get("/bodies/far")).json() == offered.json()
     assert offered.json()["build"]["dependencies"] == {"prompt": SHA}
     problem(await api.put("/bodies/order", json={"build": {"implementation": SHA}}), 409, "BodyConflict")
-    for sent in (
-        {},
-        {"build": {}},
-        {"build": {"implementation": "A" * 64}},
-        {"build": {"implementation": SHA}, "effects": [""]},
-    ):
+    wrong: list[dict[str, Any]] = [{}, {"build": {}}, {"build": {"implementation": "A" * 64}}]
+    for sent in [*wrong, {"build": {"implementation": SHA}, "effects": [""]}]:
         problem(await api.put("/bodies/far", json=sent), 422, "RequestInvalid")
     assert (await api.delete("/bodies/far")).status_code == 204
     problem(await api.get("/bodies/far"), 404, "BodyUnknown")

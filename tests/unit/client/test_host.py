@@ -29,7 +29,7 @@ from moorage.kernel.errors import (
     StorageBindingUnavailable,
 )
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, JSON_VALUES
-from moorage.runs.protocol import Claim, Claimed, Close, CommitCursor, Execution, Record, Recorded, SetMetadata
+from moorage.runs.protocol import Claim, Claimed, Close, CommitCursor, Execution, Operation, Record, Recorded, SetMetadata
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from tests.unit.api.conftest import ROOT, House
@@ -37,10 +37,16 @@ from tests.unit.api.conftest import ROOT, House
 calls: list[Any] = []
 
 
+def noted(what: Any, value: Any) -> Any:
+    """The value, after it was noted that somebody asked for it."""
+    calls.append(what)
+    return value
+
+
 @body("parcel", effects=["weigh", each("stamp")])
 async def parcel(run: Run, given: dict[str, Any]) -> dict[str, Any]:
-    grams = await run.step("weigh", lambda: calls.append("weigh") or given["pieces"] * 120)
-    stamps = [await run.step("stamp", lambda n=n: calls.append(n) or n, input=n) for n in range(given["pieces"])]
+    grams = await run.step("weigh", lambda: noted("weigh", given["pieces"] * 120))
+    stamps = [await run.step("stamp", lambda n=n: noted(n, n), input=n) for n in range(given["pieces"])]
     return {"grams": grams, "stamps": stamps}
 
 
@@ -337,7 +343,7 @@ async def test_whatever_is_sent_again_answers_the_same(moorage: Moorage) -> None
     fence = execution.fence
     again = await substrate.open({"body": "far", "input": None, "holder": "h", "build": BUILD}, "k")
     assert (again.execution_id, again.lease) == (execution.execution_id, execution.lease)
-    operations = [Claim(KEY, "step", "0"), Record(KEY, Value.of("1"))]
+    operations: list[Operation] = [Claim(KEY, "step", "0"), Record(KEY, Value.of("1"))]
     first, second = [await substrate.apply(fence, operations) for _ in range(2)]
     assert isinstance(second[1], Recorded)
     assert first[1] == second[1]
