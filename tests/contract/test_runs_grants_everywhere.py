@@ -127,7 +127,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     house = House(connection, blobs=DirectoryBlobs(tmp_path))
     app = build_app(house.ports())
     async with client_of(app) as root:
-        grants = [{"actions": ["execute", "read", "operate"], "kinds": [MINE]}]
+        grants: list[dict[str, Any]] = [{"actions": ["execute", "read", "operate"], "kinds": [MINE]}]
         grants.append({"actions": ["execute", "read", "operate"], "kinds": ["*"], "match": {"to": "mine"}})
         made = await root.post("/credentials", json={"subject": "ann", "grants": grants})
         async with client_of(app, made.json()["token"]) as mine:
