@@ -7,7 +7,8 @@
 --                `wake_at` is when the Clock must look at it if nobody did before; NULL: not until something ends.
 --                `wakes` counts how often it did since a host took it.
 --                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for.
---                `config` is the configuration of the scope as it was when the execution was opened
+--                `config` is the configuration of the scope as it was when the execution was opened, `retry` the schedule of
+--                steps that name none
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
 --                `steps` is written when the run ends: what its journal looked like, without the values. `ended_epoch` is
 --                the epoch of the owner that ended it. A run in flight is the `run_id` of an execution, which finds those of a
@@ -43,6 +44,7 @@ CREATE TABLE IF NOT EXISTS executions (
     credential TEXT,
     requested_plan TEXT,
     config TEXT NOT NULL DEFAULT '{}',
+    retry TEXT,
     opened_at INTEGER NOT NULL,
     input_sha256 TEXT NOT NULL,
     input_size INTEGER NOT NULL,

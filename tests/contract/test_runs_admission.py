@@ -21,9 +21,10 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
-from moorage.runs import admission
+from moorage.runs import admission, hosting
 from moorage.runs.admission import HANDOFF_SECONDS, Admitted
 from moorage.runs.protocol import Pins
+from moorage.runs.take import take
 from moorage.runs.tracing_context import trace_of
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, FaultyDatabase, Plan
@@ -334,3 +335,38 @@ async def test_a_parent_that_waits_goes_on_waiting_when_its_child_is_opened_agai
     row = await desk.execution(parent.execution_id)
     assert row is not None
     assert row["wake_at"] == Instant(desk.now + 5000)
+
+
+RETRY = {"attempts": 2, "base_ms": 10}
+
+
+@pytest.mark.clause("runs.schedule", "runs.body-pins")
+async def test_a_schedule_belongs_to_the_execution_and_is_no_pin(desk: RunsDesk) -> None:
+    first = await desk.admit("job", retry=RETRY)
+    assert first.execution is not None
+    assert first.execution.retry == RETRY
+    with pytest.raises(ExecutionBusy):
+        await desk.admit("job", retry={"attempts": 9})
+    await desk.note(first.execution_id, "one")
+    await desk.close(first.execution.fence, "failed")
+    for brought, stands in ((None, RETRY), ({"attempts": 7}, {"attempts": 7}), (None, {"attempts": 7})):
+        again = await desk.admit("job", handoff=False, retry=brought)
+        assert again.execution_id == first.execution_id
+        taken = await take(desk.db(), desk.store.blobs, desk.now, first.execution_id, "bob", {"order": BUILD.digest})
+        assert taken is not None
+        assert taken.retry == stands
+        await desk.close(taken.fence, "failed")
+    restarted = await desk.restart(first.run_id)
+    row = await desk.execution(restarted.execution_id)
+    assert row is not None
+    assert json.loads(row["retry"]) == {"attempts": 7}
+
+
+@pytest.mark.clause("runs.schedule", "runs.substrate")
+async def test_a_host_outside_the_worker_is_told_the_schedule(desk: RunsDesk) -> None:
+    start = desk.start_of("job", retry=RETRY)
+    for _ in range(2):
+        held = await hosting.open_(desk.db(), desk.store.blobs, ROOT, desk.now, REMOTE, start, "ann")
+        assert held.retry == RETRY
+        start = desk.start_of("job")
+        desk.pass_time(OWNER_LEASE_SECONDS)

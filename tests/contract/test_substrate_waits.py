@@ -470,3 +470,13 @@ async def test_a_run_starts_children_and_mints_with_the_grants_of_who_started_it
     assert await dump(harbor.store) == before
     assert isinstance((await harbor.apply(parent.fence, claim("a")))[0], Claimed)
     assert isinstance((await harbor.apply(parent.fence, record("a", 1)))[0], Recorded)
+
+
+@pytest.mark.clause("runs.schedule")
+async def test_a_child_has_its_own_body_s_schedule(harbor: Harbor) -> None:
+    parent = await harbor.held(await harbor.open(retry={"attempts": 2}))
+    assert parent.retry == {"attempts": 2}
+    [claimed] = await harbor.apply(parent.fence, child())
+    assert isinstance(claimed, Claimed)
+    started = await harbor.held((await harbor.run(str(claimed.ref)))["execution_id"], "bob")
+    assert started.retry is None

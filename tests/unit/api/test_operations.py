@@ -95,6 +95,7 @@ executions = st.builds(
     stop=st.none() | st.builds(Stop, instants, st.sampled_from(["run", "pipeline"]), st.none() | texts),
     metadata=objects,
     config=objects,
+    retry=st.none() | objects,
     capabilities=st.frozensets(texts, max_size=2),
     started_at=instants,
 )

@@ -59,7 +59,7 @@ async def house(schema: str, tmp_path: Path) -> House:
 
 @pytest.fixture
 def executing(house: House) -> Executing:
-    return Executing(house, [order, waits, fails, echo, flaky])
+    return Executing(house, [order, waits, fails, echo, flaky, configured])
 
 
 @pytest.fixture
@@ -257,6 +257,11 @@ async def flaky(run: Run) -> None:
     await run.step("shake", shake)
 
 
+@body("configured")
+async def configured(run: Run) -> dict[str, Any]:
+    return dict(run.config)
+
+
 @pytest.mark.clause("runs.schedule", "runs.single-attempt")
 @pytest.mark.parametrize("attempts", [1, 3])
 async def test_a_run_may_bring_its_schedule(house: House, api: httpx.AsyncClient, attempts: int) -> None:
@@ -265,8 +270,40 @@ async def test_a_run_may_bring_its_schedule(house: House, api: httpx.AsyncClient
     assert found["status"] == "failed"
     (step,) = (await api.get(f"/runs/{found['run_id']}/steps")).json()["items"]
     assert step["attempt"] == attempts
-    for wrong in ({"attempts": 0}, {"attempts": 101}, {"backoff": "none"}, {"retry_on": ["Invalid"]}, {"attempts": "2"}):
-        problem(await api.post("/runs", json={"body": "flaky", "retry": wrong}), 422, "RequestInvalid")
+
+
+@pytest.mark.clause("runs.unretryable-tag", "runs.schedule")
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"attempts": 0}, "/retry/attempts"),
+        ({"attempts": 101}, "/retry/attempts"),
+        ({"attempts": "2"}, "/retry/attempts"),
+        ({"backoff": "none"}, "/retry/backoff"),
+        ({"clamp_ms": 7 * 86_400_000 + 1}, "/retry/clamp_ms"),
+        ({"factor": 101}, "/retry/factor"),
+        ({"retry_on": ["Transient", "Invalid"]}, "/retry/retry_on/1"),
+        ({"tries": 3}, "/retry/tries"),
+    ],
+)
+async def test_a_schedule_that_is_none_is_refused(api: httpx.AsyncClient, wrong: dict[str, Any], pointer: str) -> None:
+    for path, more in (("/runs", {}), ("/executions", {"holder": "h"})):
+        answer = await api.post(path, json={"body": "flaky", "retry": wrong, **more})
+        problem(answer, 422, "RequestInvalid")
+        assert [one["pointer"] for one in answer.json()["errors"]] == [pointer]
+    assert (await api.get("/runs")).json()["items"] == []
+
+
+@pytest.mark.clause("runs.schedule", "catalog.scopes")
+async def test_a_schedule_is_no_configuration_and_a_scope_s_configuration_is_none(
+    house: House, api: httpx.AsyncClient
+) -> None:
+    await api.put("/scopes/acme", json={"config": {"retry": {"attempts": 1}}})
+    plain = await ended(house, api, "flaky", scope="acme", retry={"attempts": 2, "base_ms": 0, "jitter_ms": 0})
+    (step,) = (await api.get(f"/runs/{plain['run_id']}/steps")).json()["items"]
+    assert (plain["status"], step["attempt"]) == ("failed", 2)
+    told = await ended(house, api, "configured", scope="acme", retry={"attempts": 2})
+    assert told["result"] == {"retry": {"attempts": 1}}
 
 
 # --- looking ---------------------------------------------------------------------------------------------------------
@@ -454,7 +491,7 @@ async def test_bodies_are_listed_with_their_builds(api: httpx.AsyncClient) -> No
     )
     assert offered.status_code == 200, offered.text
     listed = {one["name"]: one for one in (await api.get("/bodies")).json()["items"]}
-    assert listed.keys() == {"order", "waits", "fails", "echo", "flaky", "far"}
+    assert listed.keys() == {"order", "waits", "fails", "echo", "flaky", "configured", "far"}
     assert (listed["order"]["host"], listed["far"]["host"]) == ("worker", "remote")
     assert listed["order"]["effects"] == ["reserve", "charge"]
     assert listed["order"]["input_schema"]["required"] == ["item"]

@@ -62,7 +62,7 @@ class Core:
         self.replay = Replay(body.effects, execution.entries)
         self.telling = Telling(execution, world.now, world.observer, world.spans)
         self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
-        self.retry = opened_with(execution.config, body.retry)
+        self.retry = opened_with(execution.retry, body.retry)
         self.flights: dict[EntryKey, list[Wait]] = {}
         self.prelude: list[Operation] = []
         self.fault: Exception | None = None

@@ -47,7 +47,8 @@ RECOVERIES: Final = ("restore the build that is pinned and open the scope again"
 @dataclass(frozen=True, slots=True)
 class Start:
     """What is to be started. `scope` None is a scope of the run's own; `input` has its text, and its digest as `blob` when
-    it was stored in the bucket already. `subject` and `credential` are whom the run acts as."""
+    it was stored in the bucket already. `subject` and `credential` are whom the run acts as. `retry` is the schedule of steps that
+    name none: no pin, so that a pending execution is joined all the same, and goes on with it."""
 
     scope: str | None
     input: Value
@@ -60,6 +61,7 @@ class Start:
     restarted_from: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] | None = None
 
     @property
     def input_sha256(self) -> str:
@@ -145,6 +147,7 @@ def plan(
         trace=start.trace,
         metadata=start.metadata,
         config=start.config,
+        retry=start.retry,
         capabilities=CAPABILITIES,
         started_at=now,
     )
@@ -320,6 +323,7 @@ def _row(
         "subject": start.subject,
         "credential": start.credential,
         "config": canonical.dumps(dict(start.config)),
+        "retry": None if start.retry is None else canonical.dumps(dict(start.retry)),
         "input_sha256": start.input_sha256,
         "input_size": start.input.size,
         "input_blob": start.input.blob,

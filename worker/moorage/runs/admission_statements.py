@@ -14,10 +14,10 @@ FROM executions WHERE scope = :scope AND plan_reference = :plan_reference AND (o
 
 _EXECUTION = """
 INSERT INTO executions (execution_id, scope, body, host, runner, build, plan_reference, pins, run_id, attempt, epoch,
-    owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, opened_at, input_sha256,
+    owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, retry, opened_at, input_sha256,
     input_size, input_blob, input)
 SELECT :execution_id, :scope, :body, :host, :runner, :build, :plan_reference, :pins, :run_id, 1, :epoch,
-    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :now, :input_sha256,
+    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :retry, :now, :input_sha256,
     :input_size, :input_blob, :input WHERE true
 """.strip()
 
@@ -26,7 +26,8 @@ _TOLD = "RETURNING execution_id, host, runner, body"
 # Opens an execution under a scope that nobody else can have.
 OPEN = f"{_EXECUTION} {_TOLD}"
 
-# Opens an execution under a named scope, or joins the pending one. It gives no row when the pending one refuses.
+# Opens an execution under a named scope, or joins the pending one, which keeps its schedule unless the opening brings
+# one. It gives no row when the pending one refuses.
 OPEN_OR_JOIN = f"""
 {_EXECUTION}
 ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes = 0, epoch = epoch + CAST(:takes AS INTEGER),
@@ -34,7 +35,7 @@ ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes =
     expires_at = CASE WHEN :takes = 1 THEN excluded.expires_at END,
     wake_at = CASE WHEN :takes = 1 THEN excluded.wake_at ELSE CAST(:joined_wake_at AS INTEGER) END,
     claimable = CASE WHEN :takes = 0 AND host = 'remote' THEN 1 ELSE 0 END,
-    subject = excluded.subject, credential = excluded.credential
+    subject = excluded.subject, credential = excluded.credential, retry = coalesce(excluded.retry, executions.retry)
 WHERE executions.plan_reference = excluded.plan_reference AND (executions.owner IS NULL OR executions.expires_at <= :now)
 {_TOLD}
 """

@@ -132,7 +132,8 @@ class BodyInfo:
 class Execution:
     """An execution that a host holds: its run, its lease, its input, and what was recorded before.
 
-    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`.
+    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`. `retry` is the
+    schedule of steps that name none, with the members of `bodies.retry.Retry`; None: the body's own.
     """
 
     execution_id: str
@@ -147,6 +148,7 @@ class Execution:
     stop: Stop | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] | None = None
     capabilities: frozenset[str] = frozenset()
     started_at: Instant = EARLIEST
 

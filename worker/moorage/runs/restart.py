@@ -138,6 +138,7 @@ def _start(caller: Caller, row: Row, trace: Trace, run_id: str) -> Start:
         restarted_from=run_id,
         metadata=json.loads(row["metadata"]),
         config=json.loads(row["config"]),
+        retry=None if row["retry"] is None else json.loads(row["retry"]),
     )
 
 

@@ -148,6 +148,7 @@ def execution_of(row: Row) -> Execution:
         stop=stop_of(row),
         metadata=json.loads(row["metadata"]),
         config=json.loads(row["config"]),
+        retry=None if row["retry"] is None else json.loads(row["retry"]),
         capabilities=CAPABILITIES,
         started_at=row["started_at"],
     )

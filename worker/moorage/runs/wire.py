@@ -152,7 +152,8 @@ def execution_wire(one: Execution) -> Json:
         "capabilities": sorted(one.capabilities),
         "started_at": render(one.started_at),
     }
-    return told if one.stop is None else {**told, "stop": stop_wire(one.stop)}
+    _add(told, retry=None if one.retry is None else dict(one.retry), stop=None if one.stop is None else stop_wire(one.stop))
+    return told
 
 
 def execution_of(told: Mapping[str, Any]) -> Execution:
@@ -172,6 +173,7 @@ def execution_of(told: Mapping[str, Any]) -> Execution:
         stop=stop_of(told["stop"]) if told.get("stop") else None,
         metadata=told["metadata"],
         config=told["config"],
+        retry=told.get("retry"),
         capabilities=frozenset(told["capabilities"]),
         started_at=parse(told["started_at"]),
     )

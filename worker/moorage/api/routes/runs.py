@@ -116,7 +116,8 @@ async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
         credential=request.caller.credential,
         trace=trace_of(request.headers.get("traceparent"), request.headers.get("tracestate")),
         metadata=sent.metadata,
-        config={**configuration.values, **sent.config()},
+        config=configuration.values,
+        retry=None if sent.retry is None else sent.retry.model_dump(),
         config_revision=configuration.revision,
     )
 
