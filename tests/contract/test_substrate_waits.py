@@ -33,11 +33,12 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.runs.take import Tokens, take
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import grant
-from tests.contract.harbor import BODIES, ROOT, TRACE, Harbor, claim, credential, entry, key, put, record, text, value
+from tests.contract.harbor import BODIES, KEYS, ROOT, TRACE, Harbor, claim, credential, entry, key, put, record, text, value
 
 
 @pytest.fixture
@@ -92,6 +93,30 @@ async def test_a_minted_awakeable_is_recorded_and_told_again_alike(harbor: Harbo
     assert len(await harbor.rows("awakeables")) == 1
     with pytest.raises(LeaseFenced):
         await minted(harbor, execution)
+
+
+@pytest.mark.clause("awake.mint", "runs.substrate")
+async def test_whoever_takes_an_execution_is_handed_its_tokens(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    assert execution.minted == {}
+    told = [await minted(harbor, execution, Mint(key("approval", number), "0", 60)) for number in range(2)]
+    other = await harbor.opened("other")
+    await minted(harbor, other)
+    harbor.now = execution.lease.expires_at
+    again = await harbor.held(execution.execution_id, "bob")
+    assert harbor.cost.trips == 1
+    assert again.minted == {key("approval", number): one for number, one in enumerate(told)}
+    assert not [one for one in told if one.token in repr(again)]
+    harbor.now = again.lease.expires_at
+    builds = {"order": BODIES["order"].build.digest}
+    for keys, known in ((("a new one", *KEYS), 2), (("a new one",), 0), ((), 0)):
+        tokens = Tokens(keys, "https://moor.test")
+        db, blobs, execution_id = harbor.db(), harbor.store.blobs, execution.execution_id
+        taken = await take(db, blobs, harbor.now, execution_id, "ann", builds, tokens)
+        assert taken is not None
+        assert len(taken.minted) == known
+        assert not [one for one in keys if one in repr(tokens)]
+        harbor.now = taken.lease.expires_at
 
 
 @pytest.mark.clause("awake.early", "awake.journal")

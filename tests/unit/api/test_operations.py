@@ -98,6 +98,7 @@ executions = st.builds(
     retry=st.none() | objects,
     capabilities=st.frozensets(texts, max_size=2),
     started_at=instants,
+    minted=st.dictionaries(keys, st.builds(protocol.Minted, texts, texts, instants, texts), max_size=2),
 )
 
 

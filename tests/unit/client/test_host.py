@@ -1,6 +1,7 @@
 """A host outside the Worker, against the application on SQLite: the same body files, the substrate over HTTP."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -238,6 +239,47 @@ async def test_a_host_serves_what_is_started_by_name(moorage: Moorage, house: Ho
     host.stop()
     await asyncio.wait_for(serving, 30)
     assert host.held == {}
+
+
+class Overheard(httpx.ASGITransport):
+    """The application, and what is asked of it and answered."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app=app)
+        self.asked: list[tuple[str, str]] = []
+        self.answered: list[tuple[str, str]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((request.url.path, (await request.aread()).decode()))
+        answer = await super().handle_async_request(request)
+        self.answered.append((request.url.path, (await answer.aread()).decode()))
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+@pytest.mark.clause("awake.mint", "runs.substrate")
+async def test_whoever_goes_on_is_handed_the_tokens_and_nobody_else(
+    app: Application, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    overheard = Overheard(app)
+    async with Moorage("http://moorage.test", ROOT, transport=overheard) as moorage:
+        host = Host(moorage, asks)
+        running = asyncio.create_task(host.run("asks"))
+
+        async def suspended() -> bool:
+            return [run.status for run in (await moorage.runs.list()).items] == ["suspended"]
+
+        await until(suspended)
+        token = the_token(house)
+        (execution,) = house.connection.execute("SELECT execution_id FROM executions").fetchone()
+        await moorage.wire.call("GET", f"/executions/{execution}")
+        await moorage.awakeables.resolve(token, {"yes": 1})
+        assert await asyncio.wait_for(running, 10) == {"yes": 1}
+    minted = [body for path, body in overheard.asked if path.endswith("/journal") and '"mint"' in body]
+    assert len(minted) == 1
+    told = [path for path, body in overheard.answered if token in body]
+    assert told == [f"/executions/{execution}/journal", "/executions/claim"]
+    assert not [one for one in caplog.records if one.name != "httpx" and token in one.getMessage()]
 
 
 @pytest.mark.clause("runs.substrate", "runs.poll")

@@ -199,6 +199,17 @@ class PinsShown(Shown):
     input: str
 
 
+class AwakeableHeldShown(Shown):
+    """An awakeable that the execution has minted, by its entry's key, with the token, for whoever holds the execution."""
+
+    label: str
+    input_sha256: str
+    id: str
+    token: str
+    deadline: ShownInstant
+    url: str
+
+
 class ExecutionShown(Shown):
     """An execution that the host holds, with what was recorded before."""
 
@@ -219,6 +230,7 @@ class ExecutionShown(Shown):
     retry: JsonObject | None = None
     capabilities: list[str]
     started_at: ShownInstant
+    minted: list[AwakeableHeldShown] | None = None
 
 
 class DueShown(Shown):

@@ -53,6 +53,9 @@ SELECT a.id, a.token_sha256, a.deadline FROM journal AS j JOIN awakeables AS a O
 WHERE j.execution_id = :execution_id AND j.label = :entry AND j.input_sha256 = :input_sha256
 """
 
+# The awakeables of an execution, with what proves that a token is its own.
+OF_EXECUTION = "SELECT id, token_sha256, deadline FROM awakeables WHERE execution_id = :execution_id"
+
 # The history entry of the awakeable of an id that the statement just before changed.
 CHANGED_BY_ID = """
 SELECT 0 AS ordinal, id AS subject, NULL AS kind, :data AS data, NULL AS content_sha256

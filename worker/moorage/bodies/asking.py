@@ -18,7 +18,7 @@ from moorage.bodies.retry import Retry, decide
 from moorage.bodies.values import value_of
 from moorage.bodies.waits import Awakeable
 from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_hash
-from moorage.kernel.errors import FailureTag, InternalError, MoorageError
+from moorage.kernel.errors import AwakeableTokenLost, FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
 from moorage.runs.tracing_context import traceparent
@@ -236,10 +236,20 @@ async def sleep(engine: Core, branch: Branch, seconds: float) -> None:
 
 
 async def mint(engine: Core, operation: Callable[[str], Operation], branch: Branch, key: EntryKey) -> Minted:
-    """An awakeable, with the same token as on every earlier pass."""
+    """An awakeable, with the same token as on every earlier pass; what was handed over is not asked for.
+
+    A token that is lost ends the run, not the execution: with the key that made it a later run goes on.
+    """
     position, _ = engine.ask(branch, key)
-    outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
-    return _expect(outcome, Minted)
+    known = engine.minted.get(key)
+    if known is not None:
+        return known
+    try:
+        outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
+    except AwakeableTokenLost as lost:
+        raise engine.misused(lost) from None
+    engine.minted[key] = _expect(outcome, Minted)
+    return engine.minted[key]
 
 
 async def awaited(engine: Core, handle: Awakeable) -> Any:
@@ -300,6 +310,8 @@ async def _refusable(engine: Core, operation: Operation, key: EntryKey, kind: Ki
     """Commit it. What the house refuses is recorded as the step's failure, so that a replay meets the same."""
     try:
         return await engine.commit(operation)
+    except AwakeableTokenLost:
+        raise  # the awakeable stands recorded, and is none of the body's failures
     except MoorageError as refusal:
         told = failure(refusal.tag, refusal.detail, refusal.code)
         engine.commits.later(Claim(key, kind, position), Fail(key, 1, told))

@@ -29,7 +29,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import CapabilityUnwired, FailureTag, RunMetadataTooLarge
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES
-from moorage.runs.protocol import Execution, Observer, Operation, Outcome, SetMetadata, Substrate
+from moorage.runs.protocol import Execution, Minted, Observer, Operation, Outcome, SetMetadata, Substrate
 
 
 class RunDeadline(Exception):
@@ -63,6 +63,7 @@ class Core:
         self.telling = Telling(execution, world.now, world.observer, world.spans)
         self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
         self.retry = opened_with(execution.retry, body.retry)
+        self.minted: dict[EntryKey, Minted] = dict(execution.minted)
         self.flights: dict[EntryKey, list[Wait]] = {}
         self.prelude: list[Operation] = []
         self.fault: Exception | None = None

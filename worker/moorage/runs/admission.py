@@ -47,8 +47,8 @@ RECOVERIES: Final = ("restore the build that is pinned and open the scope again"
 @dataclass(frozen=True, slots=True)
 class Start:
     """What is to be started. `scope` None is a scope of the run's own; `input` has its text, and its digest as `blob` when
-    it was stored in the bucket already. `subject` and `credential` are whom the run acts as. `retry` is the schedule of steps that
-    name none: no pin, so that a pending execution is joined all the same, and goes on with it."""
+    it was stored in the bucket already. `subject` and `credential` are whom the run acts as. `retry` is the schedule of
+    steps that name none: no pin, so that a pending execution is joined all the same, and goes on with it."""
 
     scope: str | None
     input: Value

@@ -17,8 +17,8 @@ INSERT INTO executions (execution_id, scope, body, host, runner, build, plan_ref
     owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, retry, opened_at, input_sha256,
     input_size, input_blob, input)
 SELECT :execution_id, :scope, :body, :host, :runner, :build, :plan_reference, :pins, :run_id, 1, :epoch,
-    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :retry, :now, :input_sha256,
-    :input_size, :input_blob, :input WHERE true
+    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :retry, :now,
+    :input_sha256, :input_size, :input_blob, :input WHERE true
 """.strip()
 
 _TOLD = "RETURNING execution_id, host, runner, body"

@@ -133,7 +133,9 @@ class Execution:
     """An execution that a host holds: its run, its lease, its input, and what was recorded before.
 
     `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`. `retry` is the
-    schedule of steps that name none, with the members of `bodies.retry.Retry`; None: the body's own.
+    schedule of steps that name none, with the members of `bodies.retry.Retry`; None: the body's own. `minted` are the
+    awakeables that it has minted, with their tokens, so that a replay asks for none of them; one whose token is lost is
+    missing, and `Mint` says why. It is for the holder alone, and is neither logged nor stored.
     """
 
     execution_id: str
@@ -151,6 +153,7 @@ class Execution:
     retry: Mapping[str, Any] | None = None
     capabilities: frozenset[str] = frozenset()
     started_at: Instant = EARLIEST
+    minted: "Mapping[EntryKey, Minted]" = field(default_factory=dict, repr=False)
 
     @property
     def fence(self) -> Fence:

@@ -152,6 +152,8 @@ def execution_wire(one: Execution) -> Json:
         "capabilities": sorted(one.capabilities),
         "started_at": render(one.started_at),
     }
+    if one.minted:
+        told["minted"] = [{**key_wire(key), **_minted(awakeable)} for key, awakeable in one.minted.items()]
     _add(told, retry=None if one.retry is None else dict(one.retry), stop=None if one.stop is None else stop_wire(one.stop))
     return told
 
@@ -176,7 +178,16 @@ def execution_of(told: Mapping[str, Any]) -> Execution:
         retry=told.get("retry"),
         capabilities=frozenset(told["capabilities"]),
         started_at=parse(told["started_at"]),
+        minted={key_of(one): _minted_of(one) for one in told.get("minted", ())},
     )
+
+
+def _minted(one: Minted) -> Json:
+    return {"id": one.id, "token": one.token, "deadline": render(one.deadline), "url": one.url}
+
+
+def _minted_of(told: Mapping[str, Any]) -> Minted:
+    return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
 
 
 # --- Operations ------------------------------------------------------------------------------------------------------
@@ -252,13 +263,7 @@ def outcome_wire(outcome: Outcome) -> Json:
         case Recorded():
             return {"outcome": "recorded", "entry": entry_wire(outcome.entry)}
         case Minted():
-            return {
-                "outcome": "minted",
-                "id": outcome.id,
-                "token": outcome.token,
-                "deadline": render(outcome.deadline),
-                "url": outcome.url,
-            }
+            return {"outcome": "minted", **_minted(outcome)}
         case Done():
             return {"outcome": "done"}
 
@@ -271,7 +276,7 @@ def outcome_of(told: Mapping[str, Any]) -> Outcome:
         case "recorded":
             return Recorded(entry_of(told["entry"]))
         case "minted":
-            return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
+            return _minted_of(told)
         case "done":
             return Done()
         case other:
