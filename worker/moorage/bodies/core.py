@@ -26,9 +26,9 @@ from moorage.bodies.values import Shape, value_of
 from moorage.bodies.waits import Wait
 from moorage.journal.model import ENDED, Entry, EntryKey, Kind
 from moorage.kernel import canonical
-from moorage.kernel.errors import CapabilityUnwired, FailureTag, RunMetadataTooLarge
+from moorage.kernel.errors import CapabilityUnwired, FailureTag, JournalFull, RunMetadataTooLarge
 from moorage.kernel.instants import Instant, after
-from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES
+from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, METADATA_BYTES
 from moorage.runs.protocol import Execution, Minted, Observer, Operation, Outcome, SetMetadata, Substrate
 
 
@@ -70,6 +70,7 @@ class Core:
         self.woken = False
         self.stopping = execution.stop is not None
         self.running = 1
+        self._recorded = {entry.key for entry in execution.entries}
         self._waits: list[Wait] = []
         self._change: asyncio.Future[None] | None = None
         self.package = body.module.partition(".")[0]
@@ -115,11 +116,26 @@ class Core:
         return self.fault
 
     def ask(self, branch: Branch, key: EntryKey) -> tuple[str, Entry | None]:
-        """As `Replay.ask`; a divergence fails the run."""
+        """As `Replay.ask`; a divergence fails the run, and so does an entry past JOURNAL_ENTRIES."""
         try:
-            return self.replay.ask(branch, key)
+            asked = self.replay.ask(branch, key)
         except ReplayDivergence as error:
             raise self.misused(error) from None
+        self.make_room(key)
+        return asked
+
+    def make_room(self, key: EntryKey) -> None:
+        """Count an entry, which is recorded or about to be; one past JOURNAL_ENTRIES fails the run with JournalFull."""
+        if key in self._recorded:
+            return
+        if len(self._recorded) >= JOURNAL_ENTRIES:
+            raise self.misused(
+                JournalFull(
+                    f"{key.label!r} would be one entry more than the {JOURNAL_ENTRIES} that one execution may record: split "
+                    f"the work among children (run.child), each of which has a journal of its own, or record more in one step"
+                )
+            )
+        self._recorded.add(key)
 
     def join(self, branch: Branch, kind: str) -> str:
         """As `Replay.join`; a divergence fails the run."""

@@ -197,6 +197,7 @@ def _alone(engine: Core, branch: Branch, position: str, coroutines: Sequence[Awa
 def _decide(engine: Core, position: str, index: int, many: int) -> None:
     """Record who won, and give up what the others had begun, with whatever comes next."""
     key = placed("run.first", position)
+    engine.make_room(key)
     value = value_of(f'{{"winner":{index}}}')
     lost = [f"{position}.{other}/" for other in range(many) if other != index]
     given_up = [GiveUp(one) for path in lost for one in engine.open_under(path)]

@@ -16,9 +16,9 @@ from moorage.awakeables.entries import Told
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobCorrupt, BlobMissing, FailureTag
+from moorage.kernel.errors import BlobCorrupt, BlobMissing, FailureTag, JournalFull
 from moorage.kernel.instants import Instant, after
-from moorage.kernel.limits import OWNER_LEASE_SECONDS
+from moorage.kernel.limits import JOURNAL_ENTRIES, OWNER_LEASE_SECONDS
 from moorage.runs import letting_go, settle, statements, values
 from moorage.runs.protocol import (
     CAPABILITIES,
@@ -68,7 +68,9 @@ async def take(
 
     It is not when somebody holds it under a live lease, when its run has ended, or when there is none. A run that is pinned
     to another build than the host's ends as failed with ExecutionPinMismatch, and one whose input cannot be read with
-    BlobMissing or BlobCorrupt. An execution with a stop that was asked for is taken like any other: see `stop`. `tokens` make
+    BlobMissing or BlobCorrupt. So does one that has recorded more than JOURNAL_ENTRIES, with JournalFull: hosts count
+    what they record, because to count with every write would read the whole journal or write another row each time, and
+    here every entry is read anyway. An execution with a stop that was asked for is taken like any other: see `stop`. `tokens` make
     what the execution has minted part of the answer.
     """
     tx = Transaction(now)
@@ -165,13 +167,19 @@ async def _held(db: Database, blobs: Blobs, now: Instant, found: _Found, tokens:
     row = found.execution.one()
     execution = execution_of(row)
     entries = load.entries_of(found.entries.rows)
+    if len(entries) > JOURNAL_ENTRIES:
+        told = (
+            f"the execution has recorded {len(entries)} entries, and {JOURNAL_ENTRIES} are the most: {JournalFull.meaning()}"
+        )
+        await _close_failed(db, now, execution.fence, Failure(JournalFull.tag.value, told, JournalFull.__name__))
+        return None
     try:
         if found.large.rows:
             ended = await settle.large(db, blobs, now, execution.fence, found.large.rows)
             entries = _with_ended(entries, ended)
         given = await values.load(blobs, execution.input)
     except (BlobMissing, BlobCorrupt) as error:
-        await _close_unreadable(db, now, execution.fence, Failure(error.tag.value, error.detail, error.code))
+        await _close_failed(db, now, execution.fence, Failure(error.tag.value, error.detail, error.code))
         return None
     told = awakeables.tokens(tokens.keys, entries, found.awakeables.rows)
     minted = {key: tokens.minted(one) for key, one in told.items()}
@@ -228,7 +236,7 @@ async def _refuse(db: Database, now: Instant, row: Row | None, builds: Mapping[s
         return
 
 
-async def _close_unreadable(db: Database, now: Instant, fence: Fence, failure: Failure) -> None:
+async def _close_failed(db: Database, now: Instant, fence: Fence, failure: Failure) -> None:
     tx = Transaction(now)
     tx.require(statements.HELD_AND_OPEN, _Changed(), execution=fence.execution_id, epoch=fence.epoch)
     letting_go.close(tx, fence, Close("failed", error=failure))
