@@ -42,10 +42,6 @@ _PATIENCE: Final = 3
 log = logging.getLogger("moorage.bodies")
 
 
-class Superseded(LeaseFenced):
-    """Somebody else recorded another value under this execution: what the body has seen is not what is kept."""
-
-
 @dataclass(slots=True)
 class _Group:
     """Operations that belong together, who waits for their outcomes, and what became of them."""
@@ -258,7 +254,8 @@ class Commits:
                 ):
                     self.claims.pop(operation.key, None)
                 if isinstance(outcome, Recorded) and isinstance(operation, (Record, Put)) and _another(operation, outcome):
-                    self.lose(Superseded(f"another value of {operation.key.label!r} was recorded first"))
+                    # What the body has seen is not what is kept: somebody else holds the execution.
+                    self.lose(LeaseFenced(f"another value of {operation.key.label!r} was recorded first"))
         return True
 
     async def _alone(self, group: _Group) -> None:
