@@ -132,7 +132,7 @@ class Core:
             raise self.misused(
                 JournalFull(
                     f"{key.label!r} would be one entry more than the {JOURNAL_ENTRIES} that one execution may record: split "
-                    f"the work among children (run.child), each of which has a journal of its own, or record more in one step"
+                    "the work among children (run.child), each of which has a journal of its own, or do more in one step"
                 )
             )
         self._recorded.add(key)

@@ -228,7 +228,7 @@ class RunMetadataTooLarge(RequestError):
 
 
 class JournalFull(RequestError):
-    """The execution has recorded as many entries as one may: split its work among children, each has a journal of its own."""
+    """The execution has recorded as many entries as one may: split its work among children, each with its own journal."""
 
     status = 413
     tag = FailureTag.TOO_LARGE

@@ -68,10 +68,10 @@ async def take(
 
     It is not when somebody holds it under a live lease, when its run has ended, or when there is none. A run that is pinned
     to another build than the host's ends as failed with ExecutionPinMismatch, and one whose input cannot be read with
-    BlobMissing or BlobCorrupt. So does one that has recorded more than JOURNAL_ENTRIES, with JournalFull: hosts count
-    what they record, because to count with every write would read the whole journal or write another row each time, and
-    here every entry is read anyway. An execution with a stop that was asked for is taken like any other: see `stop`. `tokens` make
-    what the execution has minted part of the answer.
+    BlobMissing or BlobCorrupt. So does one that has recorded more than JOURNAL_ENTRIES, with JournalFull: hosts count what
+    they record, because to count with every write would read the whole journal or write another row each time, and here
+    every entry is read anyway. An execution with a stop that was asked for is taken like any other: see `stop`. `tokens`
+    make what the execution has minted part of the answer.
     """
     tx = Transaction(now)
     expires_at = after(now, OWNER_LEASE_SECONDS)
@@ -168,10 +168,8 @@ async def _held(db: Database, blobs: Blobs, now: Instant, found: _Found, tokens:
     execution = execution_of(row)
     entries = load.entries_of(found.entries.rows)
     if len(entries) > JOURNAL_ENTRIES:
-        told = (
-            f"the execution has recorded {len(entries)} entries, and {JOURNAL_ENTRIES} are the most: {JournalFull.meaning()}"
-        )
-        await _close_failed(db, now, execution.fence, Failure(JournalFull.tag.value, told, JournalFull.__name__))
+        full = f"{len(entries)} entries are recorded, and {JOURNAL_ENTRIES} are the most. {JournalFull.meaning()}"
+        await _close_failed(db, now, execution.fence, Failure(JournalFull.tag.value, full, JournalFull.__name__))
         return None
     try:
         if found.large.rows:
