@@ -259,7 +259,9 @@ async def restart_run(world: World, db: Database, made: tuple[str, str]) -> Any:
         return REMOTE
 
     key = world.key("restart")
-    return await restart.restart(db, world.caller, NOW, made[0], body, trace_of(None), "mended", key=key)
+    return await restart.restart(
+        db, None, world.caller, NOW, made[0], body, trace_of(None), "mended", key=key, check=lambda info, value: None
+    )
 
 
 async def look_after_run(world: World, db: Database, run: str) -> Any:

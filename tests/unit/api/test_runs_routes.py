@@ -422,6 +422,45 @@ async def test_a_failed_run_is_restarted_from_what_it_recorded(house: House, api
     assert replayed.json()["run_id"] == again["run_id"]
 
 
+@body("fails", effects=["once", "never"], config={"version": 2})
+async def mended(run: Run, told: Order) -> str:
+    return told.item
+
+
+@pytest.mark.clause("runs.rewind", "runs.body-pins")
+async def test_a_restart_whose_input_the_new_build_does_not_take_is_refused_and_changes_nothing(
+    house: House, api: httpx.AsyncClient
+) -> None:
+    failed = await ended(house, api, "fails", "why")
+    path = f"/runs/{failed['run_id']}/restart"
+    deployed = Executing(house, [mended])
+    async with client_of(build_app(deployed.ports())) as client:
+        before = list(house.connection.iterdump())
+        refused = await client.post(path, json={"reason": "mended"})
+        problem(refused, 422, "InputInvalid")
+        assert [one["pointer"] for one in refused.json()["errors"]] == [""]
+        assert list(house.connection.iterdump()) == before
+    assert (await api.post(path, json={"reason": "as it was"})).status_code == 202
+
+
+@pytest.mark.clause("runs.rewind", "runs.substrate")
+async def test_a_restart_asks_the_schema_of_a_host_s_new_build(api: httpx.AsyncClient) -> None:
+    offer = {"build": {"implementation": "a" * 64}, "effects": ["one"], "input_schema": {"type": "string"}}
+    assert (await api.put("/bodies/far", json=offer)).status_code == 200
+    held = (await api.post("/executions", json={"body": "far", "input": "text", "holder": "h"})).json()
+    key = {"label": "one", "input_sha256": "0" * 64}
+    kept = {"op": "put", **key, "kind": "step", "position": "0", "value": 1}
+    close = {"op": "close", "status": "failed", "error": {"tag": "Permanent", "message": "m"}}
+    sent = {"epoch": 1, "operations": [kept, close]}
+    assert (await api.post(f"/executions/{held['execution_id']}/journal", json=sent)).status_code == 200
+    again = {**offer, "build": {"implementation": "b" * 64}, "input_schema": {"type": "integer"}}
+    assert (await api.put("/bodies/far", json=again)).status_code == 200
+    path = f"/runs/{held['run_id']}/restart"
+    problem(await api.post(path, json={"reason": "r"}), 422, "InputInvalid")
+    assert (await api.put("/bodies/far", json={**again, "input_schema": {"maxLength": 4}})).status_code == 200
+    assert (await api.post(path, json={"reason": "r"})).status_code == 202
+
+
 @pytest.mark.clause("runs.rewind", "runs.rewind-plan-current", "runs.rewind-not-pending")
 async def test_a_rewind_releases_the_scope(house: House, api: httpx.AsyncClient) -> None:
     failed = await ended(house, api, "fails", "why", scope="s")
