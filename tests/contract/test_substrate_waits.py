@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.awakeables.due import AwakeableDeadlines
+from moorage.kernel import canonical
 from moorage.kernel.errors import (
     AwakeableUnknown,
     BodyUnknown,
@@ -19,7 +20,8 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.instants import Instant, render
-from moorage.runs import hosting
+from moorage.kernel.limits import JSON_DEPTH
+from moorage.runs import hosting, wire
 from moorage.runs.admission import Start
 from moorage.runs.protocol import (
     Await,
@@ -64,6 +66,22 @@ def wait(told: Minted) -> Await:
 def child(label: str = "part", given: Any = None, scope: str | None = None, body: str = "part") -> StartChild:
     """Start a child."""
     return StartChild(key(label, given), "0", body, value(given), scope)
+
+
+@pytest.mark.clause("awake.journal")
+async def test_a_payload_as_deep_as_one_may_be_is_told_to_who_waits(harbor: Harbor) -> None:
+    """What is recorded of a wait stands a level deeper than the payload."""
+    execution = await harbor.opened()
+    told = await minted(harbor, execution)
+    await harbor.apply(execution.fence, wait(told))
+    deepest = canonical.loads(b"[" * int(JSON_DEPTH) + b"]" * int(JSON_DEPTH))
+    await harbor.resolve(told.token, deepest)
+    [ended] = await harbor.substrate.refresh(execution.fence)
+    assert wire.entry_wire(ended)["value"] == {"resolved": deepest}
+    assert wire.entry_of(wire.entry_wire(ended)) == ended
+    harbor.now = execution.lease.expires_at
+    again = wire.execution_wire(await harbor.held(execution.execution_id, "bob"))
+    assert {"resolved": deepest} in [entry.get("value") for entry in again["entries"]]
 
 
 # --- awakeables ------------------------------------------------------------------------------------------------------

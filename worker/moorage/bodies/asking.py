@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import pydantic_core
 from pydantic import ValidationError
 
 from moorage.bodies.branches import Branch
@@ -18,6 +17,7 @@ from moorage.bodies.retry import Retry, decide
 from moorage.bodies.values import value_of
 from moorage.bodies.waits import Awakeable
 from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_hash
+from moorage.kernel import canonical
 from moorage.kernel.errors import AwakeableTokenLost, FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
@@ -261,7 +261,7 @@ async def awaited(engine: Core, handle: Awakeable) -> Any:
         entry = await _until_ended(
             engine, key, entry, lambda: Await(key, position, handle.id), "wait", position, handle.deadline, handle.id
         )
-        return pydantic_core.from_json(await _ended(engine, entry))
+        return canonical.stored(await _ended(engine, entry))
     finally:
         engine.leave(branch, token)
 
@@ -270,7 +270,7 @@ async def child(engine: Core, branch: Branch, key: EntryKey, operation: Callable
     """The recorded end of a child run."""
     position, entry = engine.ask(branch, key)
     entry = await _until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
-    return pydantic_core.from_json(await _ended(engine, entry))
+    return canonical.stored(await _ended(engine, entry))
 
 
 async def _until_ended(
@@ -303,7 +303,7 @@ async def at_once(engine: Core, branch: Branch, key: EntryKey, kind: Kind, opera
     if entry is None or entry.state not in ("done", "failed", "canceled"):
         outcome = (await _refusable(engine, operation(position), key, kind, position))[0]
         entry = engine.replay.entries[key] = _expect(outcome, Recorded).entry
-    return pydantic_core.from_json(await _ended(engine, entry))
+    return canonical.stored(await _ended(engine, entry))
 
 
 async def _refusable(engine: Core, operation: Operation, key: EntryKey, kind: Kind, position: str) -> list[Outcome]:
@@ -327,10 +327,10 @@ def drawn(engine: Core, branch: Branch, label: str, kind: Kind, draw: Callable[[
     key = placed(label, branch.position())
     position, entry = engine.ask(branch, key)
     if entry is not None and entry.value is not None and entry.value.text is not None:
-        return pydantic_core.from_json(entry.value.text)
+        return canonical.stored(entry.value.text)
     text = write(draw())
     record(engine, position, key, kind, text, began=engine.world.now(), put=True)
-    return pydantic_core.from_json(text)
+    return canonical.stored(text)
 
 
 def _expect(outcome: Outcome, kind: type[T]) -> T:

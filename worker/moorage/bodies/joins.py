@@ -10,8 +10,6 @@ from contextvars import Token
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import pydantic_core
-
 from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core
@@ -19,6 +17,7 @@ from moorage.bodies.errors import ReplayDivergence, StepFailed, failure_members
 from moorage.bodies.replay import placed
 from moorage.bodies.values import value_of
 from moorage.journal.model import Entry
+from moorage.kernel import canonical
 from moorage.kernel.limits import RUN_BRANCHES
 from moorage.runs.protocol import GiveUp, Put
 
@@ -165,7 +164,7 @@ async def first(engine: Core, coroutines: Sequence[Awaitable[Any]]) -> Won:
         key = placed("run.first", position)
         decided = engine.replay.entries.get(key)
         if decided is not None:
-            index = pydantic_core.from_json(await engine.text(decided))["winner"]
+            index = canonical.stored(await engine.text(decided))["winner"]
             join = _alone(engine, branch, position, coroutines, index)
             await join.all()
         else:

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
-import pydantic_core
-
 from moorage.bodies import asking, fetch, joins, values
 from moorage.bodies.asking import Step, called, loaded
 from moorage.bodies.errors import ChildFailed, StepFailed
@@ -20,6 +18,7 @@ from moorage.bodies.retry import Retry
 from moorage.bodies.values import NOTHING, Shape, Unrecordable, hash_of, returned_shape, wanted_arguments
 from moorage.bodies.waits import Awakeable
 from moorage.journal.model import EntryKey, Kind, Value
+from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import AWAKE_TTL_SECONDS
 from moorage.runs.protocol import CommitCursor, Mint, Publish, Put, StartChild
@@ -186,7 +185,7 @@ class Run:
                 return await fetch.send(transport, request, step, engine.world.now(), engine.execution.trace.state)
 
             text = await asking.effect(engine, branch, key, "fetch", work, retry or engine.retry, timeout)
-            return Response.of(pydantic_core.from_json(text))
+            return Response.of(canonical.stored(text))
         finally:
             engine.leave(branch, token)
 
@@ -318,7 +317,7 @@ class Run:
                 engine.remember(key, "cursor", position, recorded)
             else:
                 recorded = await engine.text(entry)
-            found = pydantic_core.from_json(recorded)
+            found = canonical.stored(recorded)
             return Cursor(name, found["position"], found["revision"])
         finally:
             engine.leave(branch, token)
@@ -385,7 +384,7 @@ class Run:
             raise StepFailed(label, FailureTag.PERMANENT, f"cannot be recorded: {error}", "ValueUnrecordable") from None
 
     def _records(self, label: str, records: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = pydantic_core.from_json(self._text(label, [dict(one) for one in records]))
+        found: Sequence[Mapping[str, Any]] = canonical.stored(self._text(label, [dict(one) for one in records]))
         return found
 
 

@@ -27,6 +27,7 @@ _GLANCE_BYTES = 65_536
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _PLAIN_DEPTH = 32
+_WIDE = re.compile(r"[0-9]{16}")
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -67,6 +68,25 @@ def dumps(value: Any) -> str:
         return rfc8785.dumps(value).decode("utf-8")
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise JsonInvalid(f"has no canonical JSON: {error}") from None
+
+
+def stored(text: str) -> Any:
+    """The value of a text that `dumps` wrote, as `loads` gave it: integers past 2^53 - 1 are `float`.
+
+    Not for client bytes: it looks for nothing that `dumps` cannot have written, and what was put together of several such
+    texts may be nested a little deeper than what is taken in.
+    """
+    return json.loads(text, parse_int=_whole) if _WIDE.search(text) else json.loads(text)
+
+
+def check_bounds(text: str) -> None:
+    """Refuse to store what could not be taken in: raises JsonInvalid past JSON_DEPTH, PayloadTooLarge past JSON_VALUES."""
+    if text.count("[") + text.count("{") > JSON_DEPTH or text.count(",") > JSON_VALUES:
+        raw = text.encode("utf-8")
+        _check_count(raw)
+        _check_depth_safely(raw)
+        if depth(json.loads(text)) > JSON_DEPTH:
+            raise JsonInvalid(f"nested deeper than {JSON_DEPTH} levels")
 
 
 def compact(value: Any) -> str:
@@ -181,6 +201,11 @@ def _is_kept(written: Decimal, value: float) -> bool:
     if value.is_integer() or digits > _DOUBLE_DIGITS:
         return False
     return Context(prec=digits).create_decimal_from_float(value) == written
+
+
+def _whole(literal: str) -> int | float:
+    value = int(literal)
+    return value if -_EXACT <= value <= _EXACT else float(literal)
 
 
 def _constant(literal: str) -> Any:

@@ -46,7 +46,7 @@ Json = dict[str, Any]
 def value_wire(value: Value, name: str = "value") -> Json:
     """A value under `name`, or its `blob` where its text is not at hand; with its `size` in bytes."""
     if value.text is not None:
-        return {name: canonical.loads(value.text.encode()), "size": value.size}
+        return {name: canonical.stored(value.text), "size": value.size}
     told: Json = {"size": value.size}
     return told if value.blob is None else {**told, "blob": value.blob}
 
@@ -246,7 +246,7 @@ def _keyed(
 def _sent(value: Value, name: str) -> Json:
     """A value on its way in: its size is nobody's word."""
     if value.text is not None:
-        return {name: canonical.loads(value.text.encode())}
+        return {name: canonical.stored(value.text)}
     return {"blob": {"sha256": value.blob, "size": value.size}}
 
 
