@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from moorage.journal.model import EntryKey, Fence
-from moorage.kernel.errors import LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
+from moorage.kernel.errors import BlobBusy, LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
 from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
 from moorage.runs.protocol import (
     Await,
@@ -270,7 +270,7 @@ class Commits:
         for remaining in range(_TRIES - 1, -1, -1):
             try:
                 return await self._substrate.apply(self._fence, operations)
-            except StorageBindingUnavailable:
+            except (StorageBindingUnavailable, BlobBusy):
                 if not remaining or not self.open:
                     raise
             await self._sleep(pause)
