@@ -417,6 +417,9 @@ class Told:
     def __init__(self) -> None:
         self.changes: list[StepChange | RunChange] = []
 
+    def hears(self, run_id: str) -> bool:
+        return True
+
     def tell(self, change: StepChange | RunChange) -> None:
         self.changes.append(change)
 

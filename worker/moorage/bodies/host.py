@@ -138,6 +138,8 @@ class Host:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     async def settled(self) -> None:
         """Until nothing is in hand."""
@@ -178,7 +180,7 @@ class Host:
         except BodyUnknown:
             log.warning("execution %s is of the body %r, which this host has not", execution.execution_id, execution.body)
             return "lost", False
-        if self.registry.build(body.name).digest != execution.pins.build.digest:
+        if self.registry.build(body.name) != execution.pins.build:
             log.warning("execution %s is bound to another build of %r", execution.execution_id, body.name)
             return "lost", False
         engine = Engine(body, execution, self._world)
@@ -191,9 +193,6 @@ class Host:
             return "lost", False
         finally:
             self._held.pop(execution.execution_id, None)
-            if not self._held and self._keeper is not None:
-                self._keeper.cancel()
-                self._keeper = None
         return ended, ended in ("waiting", "suspended") and (engine.woken or engine.stopping)
 
     # --- the keeper ---------------------------------------------------------------------------------------------------
@@ -203,7 +202,10 @@ class Host:
             self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="keeper")
 
     async def _keeping(self) -> None:
-        """Renew what is due, look for stops, and sleep until the next of it; for as long as anything is in hand."""
+        """Renew what is due, look for stops, and sleep until the next of it, until a look finds nothing in hand.
+
+        A keeper that ended with each short run would be begun anew with the next one.
+        """
         while self._held:
             await self._world.sleep(STOP_POLL_MS / 1000)
             for look in (self._renew, self._look_for_stops):

@@ -313,7 +313,7 @@ def _row(
         "runner": runner,
         "build": info.build.digest,
         "plan_reference": execution.pins.reference,
-        "pins": canonical.dumps(execution.pins.wire()),
+        "pins": execution.pins.text,
         "epoch": lease.epoch if lease else 0,
         "owner": lease.owner if lease else None,
         "expires_at": lease.expires_at if lease else None,

@@ -9,6 +9,7 @@ Nothing here is about a language or a transport: `docs/hosts.md` says the same i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
@@ -63,7 +64,7 @@ class Failure:
         return {name: value for name, value in told.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Build:
     """What executes a body: digests (SHA-256) of its implementation, of each declared dependency, and of its public
     configuration, which holds no credential (clause runs.body-pins)."""
@@ -87,13 +88,13 @@ class Build:
         """The build that `wire` gave."""
         return cls(wire["body"], wire["implementation"], dict(wire["dependencies"]), wire["configuration"])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """One digest of it all: two builds with the same are the same build."""
         return canonical.digest(canonical.dumps(self.wire()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pins:
     """What an execution is bound to before any input is read: a build, and the SHA-256 of the input."""
 
@@ -109,10 +110,15 @@ class Pins:
         """The pins that `wire` gave."""
         return cls(Build.of(wire), wire["input"])
 
+    @cached_property
+    def text(self) -> str:
+        """The canonical JSON of all pins."""
+        return canonical.dumps(self.wire())
+
     @property
     def reference(self) -> str:
         """The plan reference: one digest over all pins."""
-        return canonical.digest(canonical.dumps(self.wire()))
+        return canonical.digest(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +437,9 @@ class RunChange:
 
 class Observer(Protocol):
     """Told of changes after they were stored. Never waits and never raises (clause runs.stream)."""
+
+    def hears(self, run_id: str) -> bool:
+        """Whether it wants to be told of this run at the moment. Of a step that began before, it is not told when."""
 
     def tell(self, change: StepChange | RunChange) -> None:
         """Take note of a change."""
