@@ -20,6 +20,8 @@
 --                an awakeable, by that one's. `journal_waits` finds who awaits an awakeable, `journal_awaited` what an
 --                execution awaits
 -- cursors        positions committed by runs, by scope and name
+-- awakeables     one that no run minted is removed when it has been over for long enough, which `awakeables_ended` finds; the
+--                others go with the last run of their execution
 -- remote_bodies  bodies that hosts outside the Worker offer
 
 CREATE TABLE IF NOT EXISTS executions (
@@ -148,5 +150,8 @@ CREATE TABLE IF NOT EXISTS remote_bodies (
     registered_by TEXT NOT NULL,
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS awakeables_ended ON awakeables (ended_at)
+    WHERE ended_at IS NOT NULL AND execution_id IS NULL;
 
 UPDATE moorage SET value = '2' WHERE key IN ('schema', 'record_format') AND value = '1';

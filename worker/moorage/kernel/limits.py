@@ -106,6 +106,7 @@ WATCH_BYTES = Limit(1024 * 1024, "bytes", "bodies that a watch is given at a tim
 
 # Awakeables
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
+AWAKE_RETENTION_SECONDS = Limit(30 * 86400, "seconds", "how long an awakeable of no run is kept once it has ended")
 AWAKE_PAYLOAD_BYTES = Limit(8 * 1024 * 1024, "bytes", "an awakeable's payload, as sent and as canonical JSON")
 SENDER_SECRETS = Limit(5, "secrets", "signing secrets of one webhook sender, for rotation")
 DEDUP_WINDOW_SECONDS = Limit(366 * 86400, "seconds", "a destination's own window of deduplication")
