@@ -41,7 +41,7 @@ class Settings:
     `allow_local` lets destinations be on this network, for development. Artifacts are shredded when nobody has attached them
     in `attach_seconds`, unless their upload says otherwise; None keeps them. `runners` is among how many Runners the
     executions are shared whose scope nobody named. Tokens of runs are derived from `derivation_keys`: the first mints, all
-    are tried on replay. `otlp` says where spans of runs are sent, if anywhere. `url` is the deployment's own address, without
+    are tried on replay. `otlp` says where spans of runs are sent, if anywhere. `url` is the deployment's own address without
     a slash at its end; runs name their awakeables' URLs by it, and by their path alone where it is empty.
     """
 

@@ -1,7 +1,7 @@
 """Whether an input fits the schema that a body is offered with (clause runs.body-pins).
 
-The Worker has its own bodies' types, and what is sent to a host outside it is that host's to check. The house asks the schema
-where an old input meets a new build: before what it was recorded under is given up.
+The Worker has its own bodies' types, and what is sent to a host outside it is that host's to check. The house asks the
+schema where an old input meets a new build: before what it was recorded under is given up.
 """
 
 from collections.abc import Mapping

@@ -57,8 +57,8 @@ async def restart(
     """Run again from what a run's execution recorded: all of it, or only what stands before the first `from_step`.
 
     "Before" is the order of the body: by the entries' positions, where branches stand one after the other. `body` tells a
-    registered body by its name, and `check` raises InputInvalid where another build does not take the old input: then nothing
-    is given up. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden, RunJournalRetired when
+    registered body by its name, and `check` raises InputInvalid where another build does not take the old input: then
+    nothing is given up. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden, RunJournalRetired when
     nothing is pending any more, EntryUnknown when no entry has the label, ExecutionRewindUnsafe, BodyUnknown, BlobMissing or
     BlobCorrupt when the input cannot be read, RequestInvalid for the reason, IdempotencyConflict.
     """
