@@ -358,3 +358,52 @@ async def test_an_entry_past_the_bound_fails_the_run_and_says_what_to_do(
     assert (world.row.error["code"], world.row.error["tag"]) == ("JournalFull", "TooLarge")
     assert f"{refused!r} would be one entry more than the {JOURNAL_ENTRIES}" in world.row.error["message"]
     assert "run.child" in world.row.error["message"]
+
+
+@pytest.mark.parametrize("caught", [Exception, BaseException])
+async def test_a_loop_that_catches_its_own_fault_ends_its_run_and_nothing_else(caught: type[BaseException]) -> None:
+    looping = [True]
+
+    async def stubborn(run: Run) -> None:
+        while looping:
+            with suppress(caught):
+                await run.step("c", nothing)
+
+    assert (await fault_of(stubborn))["code"] == "EffectUndeclared"
+    looping.clear()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_branch_that_lost_and_swallows_its_cancellation_fails_the_run(nested: bool) -> None:
+    looping = [True]
+
+    async def stubborn(run: Run) -> None:
+        while looping:
+            with suppress(asyncio.CancelledError):
+                await run.sleep(3600)
+
+    async def racing(run: Run) -> None:
+        await run.first(run.gather(stubborn(run)) if nested else stubborn(run), run.step("a", nothing))
+
+    assert (await fault_of(racing))["code"] == "CancellationSwallowed"
+    looping.clear()
+
+
+async def test_a_branch_that_lost_may_clear_up_with_a_step() -> None:
+    cleared = []
+
+    @body("tidy", effects=["a", "clear"])
+    async def tidy(run: Run) -> int:
+        async def loser() -> None:
+            try:
+                await run.sleep(3600)
+            finally:
+                await run.step("clear", lambda: cleared.append(1))
+
+        won = await run.first(loser(), run.step("a", nothing))
+        await run.sleep(60)
+        return won.branch
+
+    world = World(tidy)
+    row = await world.to_the_end("tidy")
+    assert (row.status, row.result, cleared) == ("success", 1, [1])

@@ -255,7 +255,7 @@ async def mint(engine: Core, operation: Callable[[str], Operation], branch: Bran
 async def awaited(engine: Core, handle: Awakeable) -> Any:
     """The recorded end of an awakeable."""
     key = EntryKey(handle.label, wait_hash(handle.token))
-    branch, token = engine.enter(handle.label)
+    branch, token = await engine.begin(handle.label)
     try:
         position, entry = engine.ask(branch, key)
         entry = await _until_ended(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Token
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import httpx
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.commits import Commits, Sleep
 from moorage.bodies.declare import Body
-from moorage.bodies.errors import ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.errors import CancellationSwallowed, ReplayDivergence, StepFailed, StepMisuse, StepOverlap
 from moorage.bodies.observe import Spans, Telling
 from moorage.bodies.replay import Replay
 from moorage.bodies.retry import opened_with
@@ -30,6 +30,11 @@ from moorage.kernel.errors import CapabilityUnwired, FailureTag, JournalFull, Ru
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, METADATA_BYTES
 from moorage.runs.protocol import Execution, Minted, Observer, Operation, Outcome, SetMetadata, Substrate
+
+PATIENCE: Final = 3
+"""How often one branch may go on asking after it was told to end."""
+
+_SWALLOWED: Final = "after every cancellation by run.first: let asyncio.CancelledError pass"
 
 
 class RunDeadline(Exception):
@@ -68,6 +73,7 @@ class Core:
         self.prelude: list[Operation] = []
         self.fault: Exception | None = None
         self.woken = False
+        self.stuck = False
         self.stopping = execution.stop is not None
         self.running = 1
         self._recorded = {entry.key for entry in execution.entries}
@@ -87,6 +93,20 @@ class Core:
         self._changed()
 
     # --- for what the body asks ---------------------------------------------------------------------------------------
+
+    async def begin(self, what: str) -> "tuple[Branch, Token[str | None]]":
+        """As `enter`, for what is awaited. A body that catches the fault and asks again is left standing after a few times,
+        so that its loop does not take its host, and all that runs there, along."""
+        if self.fault is not None:
+            await self._out_of_patience(BRANCH.get())
+        return self.enter(what)
+
+    async def _out_of_patience(self, branch: Branch) -> None:
+        branch.refused += 1
+        if branch.refused > PATIENCE:
+            self.stuck = True
+            self._changed()
+            await asyncio.get_running_loop().create_future()
 
     def enter(self, what: str) -> "tuple[Branch, Token[str | None]]":
         """Begin something that the body asked for. Raises what made the run fail already, and StepOverlap."""
@@ -241,7 +261,12 @@ class Core:
         return await awaited(self, handle)
 
     async def block(self, wait: Wait) -> None:
-        """Wait, as a branch that does nothing meanwhile."""
+        """Wait, as a branch that does nothing meanwhile. Raises CancelledError in one that lost and was canceled."""
+        if (branch := BRANCH.get()).lost and wait.kind != "flight":
+            if branch.refused >= PATIENCE:
+                self.misused(CancellationSwallowed(f"a branch that lost awaits {wait.key.label!r} {_SWALLOWED}"))
+            await self._out_of_patience(branch)
+            raise asyncio.CancelledError
         self._waits.append(wait)
         self.running -= 1
         self._changed()

@@ -85,6 +85,9 @@ class Engine(Core):
                 await self._unwind(task)
                 self.telling.stopped()
                 return await self._close("canceled", None, None)
+            if self.stuck:
+                await self._unwind(task)
+                return await self._ended(task)
             if self.woken:
                 self.woken = False
                 await self._look()

@@ -59,6 +59,10 @@ class StepOverlap(StepMisuse):
     """Two steps of one branch were under way at once, or a step was asked for inside another one's effect."""
 
 
+class CancellationSwallowed(StepMisuse):
+    """A branch that lost a first goes on waiting, however often it is canceled."""
+
+
 class Failed(Exception):
     """Raise it in a step's effect, or in a body, to fail with `tag`, one of the closed set.
 

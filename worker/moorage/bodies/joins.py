@@ -77,8 +77,9 @@ class _Join:
         engine.commits.several = True
         engine.running += len(coroutines) - 1
         loop = asyncio.get_running_loop()
+        self._branches = {index: branch.child(position, index) for index in coroutines}
         self.tasks = {
-            index: loop.create_task(self._branch(index, coroutine, branch.child(position, index)))
+            index: loop.create_task(self._branch(index, coroutine, self._branches[index]))
             for index, coroutine in coroutines.items()
         }
 
@@ -91,8 +92,10 @@ class _Join:
         self._racing = True
         await self._wait(asyncio.FIRST_COMPLETED)
         losers = [task for task in self.tasks.values() if not task.done()]
-        for task in losers:
-            task.cancel()
+        for index, task in self.tasks.items():
+            if not task.done():
+                self._branches[index].lose()
+                task.cancel()
         if losers:
             await asyncio.wait(losers)
 
@@ -130,7 +133,7 @@ class _Join:
 
 async def gather(engine: Core, coroutines: Sequence[Awaitable[T]], allow_partial: bool) -> list[T] | Partial[T]:
     """Run the branches side by side, and meet when all have ended. See `Run.gather`."""
-    branch, position, token = _begin(engine, "run.gather", coroutines)
+    branch, position, token = await _begin(engine, "run.gather", coroutines)
     try:
         if not coroutines:
             return Partial([], []) if allow_partial else []
@@ -159,7 +162,7 @@ async def first(engine: Core, coroutines: Sequence[Awaitable[Any]]) -> Won:
     """Run the branches side by side until one has ended. See `Run.first`."""
     if not coroutines:
         raise ValueError("run.first takes at least one coroutine")
-    branch, position, token = _begin(engine, "run.first", coroutines)
+    branch, position, token = await _begin(engine, "run.first", coroutines)
     try:
         key = placed("run.first", position)
         decided = engine.replay.entries.get(key)
@@ -207,13 +210,13 @@ def _decide(engine: Core, position: str, index: int, many: int) -> None:
         engine.replay.leave(path)
 
 
-def _begin(engine: Core, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
+async def _begin(engine: Core, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
     if len(coroutines) > RUN_BRANCHES:
         for coroutine in coroutines:
             _drop(coroutine)
         raise ValueError(f"{what} takes at most {RUN_BRANCHES} branches, not {len(coroutines)}")
     try:
-        branch, token = engine.enter(what)
+        branch, token = await engine.begin(what)
         try:
             return branch, engine.join(branch, what), token
         except BaseException:

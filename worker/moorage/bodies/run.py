@@ -139,7 +139,7 @@ class Run:
         schedule by default; `timeout` in seconds bounds one attempt and counts as Transient. Raises StepFailed.
         """
         engine = self._engine
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             shape = returned_shape(fn) if returns is NOTHING else Shape.of(returns)
@@ -175,7 +175,7 @@ class Run:
         by label, method, URL and body, not by its headers: credentials belong into `headers`. Raises StepFailed.
         """
         engine = self._engine
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             request = Request.of(url, method, headers, json, body, timeout, accept, keep)
             key = self._key(label, request.identity())
@@ -196,7 +196,7 @@ class Run:
         if not (math.isfinite(seconds) and seconds <= LONGEST_SLEEP_SECONDS):
             raise ValueError(f"run.sleep takes seconds, at most ten years of them, not {seconds!r}")
         engine = self._engine
-        branch, token = engine.enter("run.sleep")
+        branch, token = await engine.begin("run.sleep")
         try:
             await asking.sleep(engine, branch, max(0.0, seconds))
         finally:
@@ -221,7 +221,7 @@ class Run:
         if not 0 < ttl <= AWAKE_TTL_SECONDS:
             raise ValueError(f"an awakeable's ttl is more than 0 and at most {AWAKE_TTL_SECONDS} seconds, not {ttl!r}")
         engine.require("awakeables")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             told = dict(metadata or {})
@@ -247,7 +247,7 @@ class Run:
         engine = self._engine
         engine.require("children")
         name = body if isinstance(body, str) else body.name
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             given = Value.of(self._text(label, input))
@@ -291,7 +291,7 @@ class Run:
         """Publish records in the transaction that records their ids: `{"kind", "body", "metadata"?, "parents"?, …}` each."""
         engine = self._engine
         engine.require("publish")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             told = self._records(label, records)
             key = self._key(label, told)
@@ -305,7 +305,7 @@ class Run:
         """A cursor of the scope, as it stood when this was first asked: `position` is None before the first commit."""
         engine = self._engine
         engine.require("cursors")
-        branch, token = engine.enter("run.cursor")
+        branch, token = await engine.begin("run.cursor")
         try:
             key = placed("run.cursor", branch.position(), name)
             position, entry = engine.ask(branch, key)
@@ -331,7 +331,7 @@ class Run:
         """
         engine = self._engine
         engine.require("cursors")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             told = self._records(label, records)
             key = self._key(label, {"name": cursor.name, "position": position, "records": told, "revision": cursor.revision})
