@@ -6,7 +6,7 @@ execution lets go of it at once and sends nothing more; whoever is stopped, shut
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 import httpx
@@ -88,6 +88,11 @@ class Host:
     def held(self) -> Mapping[str, Execution]:
         """The executions in hand, by id."""
         return {name: held.execution for name, held in self._held.items()}
+
+    @property
+    def driven(self) -> Collection[str]:
+        """The executions that something is done about: in hand, being taken, or just being let go of."""
+        return self._tasks.keys()
 
     # --- taking up, waking, stopping ----------------------------------------------------------------------------------
 

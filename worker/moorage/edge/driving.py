@@ -35,6 +35,9 @@ class Holder(Protocol):
     @property
     def held(self) -> Collection[str]: ...
 
+    @property
+    def driven(self) -> Collection[str]: ...
+
     def start(self, execution: Execution) -> "asyncio.Task[Any]": ...
 
     def wake(self, execution_id: str) -> "asyncio.Task[Any] | None": ...
@@ -71,8 +74,9 @@ class Driver:
         for id_ in executions:
             if id_ in self._holder.held:
                 in_hand.append(id_)
+            was_driven = id_ in self._holder.driven
             known = self._holder.wake(id_)
-            if known is not None and id_ not in self._holder.held:
+            if was_driven and known is not None and id_ not in self._holder.held:
                 # Perhaps it is only now being let go of, and nobody would hear: then there is something to take after.
                 known.add_done_callback(partial(self._after, id_))
         return in_hand
