@@ -248,7 +248,8 @@ SELECT id AS value FROM awakeables WHERE execution_id IS NULL AND ended_at <= :b
 ORDER BY ended_at, id LIMIT CAST(:limit AS INTEGER)
 """.strip()
 REMOVING_OLD = f"""
-SELECT row_number() OVER (ORDER BY ended_at, id) AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256, '{{}}' AS data
+SELECT row_number() OVER (ORDER BY ended_at, id) AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256,
+    '{{}}' AS data
 FROM awakeables WHERE id IN ({OLD})
-"""  # noqa: S608
+"""
 REMOVE_OLD = f"DELETE FROM awakeables WHERE id IN ({OLD})"
