@@ -134,7 +134,7 @@ class Transaction(Batch):
         self.poked.append(executions)
 
     def refuse(self, unique: str, or_raise: Exception) -> None:
-        """Raise `or_raise` when the uniqueness of `unique` ("table.column"), or that it is not NULL, is what the batch breaks."""
+        """Raise `or_raise` when the batch breaks that `unique` ("table.column") is unique, or that it is not NULL."""
         self.refusals[unique] = or_raise
 
     def conflict_of(self, message: str) -> Exception | None:
