@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
+from moorage.bodies.tasks import begin, future
 from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.errors import BlobBusy, LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
 from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
@@ -131,7 +132,7 @@ class Commits:
         group = _Group(operations)
         self._queue.append(group)
         if self.several or self._flusher is not None or self._sending:
-            group.waiter = asyncio.get_running_loop().create_future()
+            group.waiter = future()
             self._start()
             await group.waiter
         else:
@@ -202,7 +203,7 @@ class Commits:
             self._quiet = None
         if self._flusher is None and self.open:
             # In the engine's own context: the body's would have the transport's requests taken for the body's.
-            self._flusher = asyncio.get_running_loop().create_task(self._flush(), context=self._context.copy())
+            self._flusher = begin(self._flush(), context=self._context.copy())
 
     async def _flush(self) -> None:
         try:

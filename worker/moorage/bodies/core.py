@@ -22,6 +22,7 @@ from moorage.bodies.errors import CancellationSwallowed, ReplayDivergence, StepF
 from moorage.bodies.observe import Spans, Telling
 from moorage.bodies.replay import Replay
 from moorage.bodies.retry import opened_with
+from moorage.bodies.tasks import future
 from moorage.bodies.values import Shape, value_of
 from moorage.bodies.waits import Wait
 from moorage.journal.model import ENDED, Entry, EntryKey, Kind
@@ -288,7 +289,7 @@ class Core:
 
     def wait(self, kind: Any, key: EntryKey, until: Instant | None = None, ref: str | None = None) -> Wait:
         """A wait, not yet begun."""
-        return Wait(kind, key, asyncio.get_running_loop().create_future(), until, ref)
+        return Wait(kind, key, future(), until, ref)
 
     @property
     def deadline(self) -> Instant | None:

@@ -20,6 +20,7 @@ from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core, RunDeadline, fields_of
 from moorage.bodies.errors import StepFailed, StepMisuse
 from moorage.bodies.failures import classify, failure
+from moorage.bodies.tasks import begin, future
 from moorage.bodies.values import value_of
 from moorage.kernel.errors import ExecutionWoken, FailureTag, MoorageError
 from moorage.kernel.instants import Instant, after, render
@@ -66,7 +67,7 @@ class Engine(Core):
         await self._load_drawn()
         self.telling.running()
         context = contextvars.copy_context()
-        task = asyncio.get_running_loop().create_task(self._body(), context=context)
+        task = begin(self._body(), context=context)
         task.add_done_callback(lambda _: self._changed())
         try:
             return await self._until_let_go(task)
@@ -241,7 +242,7 @@ class Engine(Core):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     async def _until_changed(self, until: Instant | None) -> None:
-        self._change = asyncio.get_running_loop().create_future()
+        self._change = future()
         if until is None:
             await self._change
         else:

@@ -16,6 +16,7 @@ from moorage.bodies.core import World
 from moorage.bodies.engine import End, Engine, within
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
+from moorage.bodies.tasks import begin
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_RENEW_SECONDS, STOP_POLL_MS
@@ -154,7 +155,7 @@ class Host:
     # --- one execution ------------------------------------------------------------------------------------------------
 
     def _spawn(self, name: str, work: Any) -> "asyncio.Task[End]":
-        task: asyncio.Task[End] = asyncio.get_running_loop().create_task(work, name=f"execution {name}")
+        task: asyncio.Task[End] = begin(work, f"execution {name}")
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._forget(name, done))
         return task
@@ -204,7 +205,7 @@ class Host:
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="keeper")
+            self._keeper = begin(self._keeping(), "keeper")
 
     async def _keeping(self) -> None:
         """Renew what is due, look for stops, and sleep until the next of it, until a look finds nothing in hand.

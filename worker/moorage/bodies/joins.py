@@ -15,6 +15,7 @@ from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core
 from moorage.bodies.errors import ReplayDivergence, StepFailed, failure_members
 from moorage.bodies.replay import placed
+from moorage.bodies.tasks import begin
 from moorage.bodies.values import value_of
 from moorage.journal.model import Entry
 from moorage.kernel import canonical
@@ -76,11 +77,9 @@ class _Join:
         self._before = engine.commits.several
         engine.commits.several = True
         engine.running += len(coroutines) - 1
-        loop = asyncio.get_running_loop()
         self._branches = {index: branch.child(position, index) for index in coroutines}
         self.tasks = {
-            index: loop.create_task(self._branch(index, coroutine, self._branches[index]))
-            for index, coroutine in coroutines.items()
+            index: begin(self._branch(index, coroutine, self._branches[index])) for index, coroutine in coroutines.items()
         }
 
     async def all(self) -> None:

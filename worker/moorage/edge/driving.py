@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from moorage.bodies.tasks import begin
 from moorage.runs.protocol import Execution
 
 MOMENT_SECONDS: Final = 1.0
@@ -100,7 +101,7 @@ class Driver:
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside, held until it is over: nobody else would hold it."""
-        task = asyncio.ensure_future(work)
+        task = begin(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
