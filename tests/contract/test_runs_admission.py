@@ -177,6 +177,7 @@ async def test_other_pins_refuse_an_open_and_name_the_ways_out(desk: RunsDesk, w
 @pytest.mark.clause("runs.pinned-plan-changed", "catalog.grants")
 async def test_who_may_not_see_the_pending_body_is_told_nothing_of_it(desk: RunsDesk) -> None:
     first = await desk.admit("shared")
+    plan = (await desk.show(first.run_id)).plan_reference or ""
     stranger = desk.seen_by(await desk.credential("stranger", Grant(frozenset({"execute"}), ("fetch",))))
     with pytest.raises(ExecutionBusy) as busy:
         await stranger.admit("shared", info=REMOTE)
@@ -185,7 +186,8 @@ async def test_who_may_not_see_the_pending_body_is_told_nothing_of_it(desk: Runs
         await stranger.admit("shared", info=REMOTE)
     for error in (busy.value, mismatch.value):
         told = json.dumps(error.problem())
-        assert not any(part in told for part in (first.run_id, first.execution_id, BUILD.implementation, "order"))
+        told += json.dumps((await stranger.show(error.members["run_id"])).wire())
+        assert not any(part in told for part in (first.run_id, first.execution_id, BUILD.implementation, plan, "order"))
 
 
 @pytest.mark.clause("runs.unclosed-execution", "runs.execution-id-keys-journal", "runs.partial-failure", "runs.status-set")

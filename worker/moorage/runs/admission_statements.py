@@ -88,7 +88,8 @@ VALUES (:run_id, :execution_id, :body, :scope, :host, :runner, :plan_reference, 
 RETURNING run_id, execution_id, status, error
 """  # noqa: S608
 
-# The row of a run of a named scope: running when the execution is its own, else failed at once, and why.
+# The row of a run of a named scope: running when the execution is its own, else failed at once, and why. Who may see this run
+# may not see another body's: that one is not named.
 RECORD_OR_REFUSAL = f"""
 INSERT INTO runs ({_RUN_COLUMNS}, error)
 SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution_id END, :body, :scope, :host, e.runner,
@@ -97,9 +98,11 @@ SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution
     CASE WHEN e.run_id = :run_id THEN NULL ELSE CAST(:now AS INTEGER) END, :subject, {_RUN_VALUES},
     CASE WHEN e.run_id = :run_id THEN NULL
         WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy',
-            'message', 'run ' || e.run_id || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
-        ELSE json_object('code', 'ExecutionPinMismatch',
-            'message', 'the scope''s execution ' || e.execution_id || ' is pending under plan ' || e.plan_reference
+            'message', CASE e.body WHEN :body THEN 'run ' || e.run_id ELSE 'a run of another body' END
+            || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
+        ELSE json_object('code', 'ExecutionPinMismatch', 'message', 'the scope''s execution '
+            || CASE e.body WHEN :body THEN e.execution_id || ' is pending under plan ' || e.plan_reference
+                ELSE 'is pending with another body' END
             || '; this run asked for ' || :plan_reference, 'tag', 'Incompatible')
     END
 FROM executions AS e WHERE e.scope = :scope
