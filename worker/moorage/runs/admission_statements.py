@@ -88,8 +88,8 @@ VALUES (:run_id, :execution_id, :body, :scope, :host, :runner, :plan_reference, 
 RETURNING run_id, execution_id, status, error
 """  # noqa: S608
 
-# The row of a run of a named scope: running when the execution is its own, else failed at once, and why. Who may see this run
-# may not see another body's: that one is not named.
+# The row of a run of a named scope: running when the execution is its own, else failed at once, and why. Who may see this
+# run may not see one of another body: that is not named.
 RECORD_OR_REFUSAL = f"""
 INSERT INTO runs ({_RUN_COLUMNS}, error)
 SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution_id END, :body, :scope, :host, e.runner,
