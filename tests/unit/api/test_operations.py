@@ -149,6 +149,7 @@ BLOB = {"sha256": "0" * 64, "size": 3}
         {"op": "record", **KEY, "blob": {"sha256": "0" * 64, "size": 2**40}},
         {"op": "claim", **KEY, **AT, "kind": "wish"},
         {"op": "claim", **KEY, "kind": "step", "position": "first"},
+        *({"op": "claim", **KEY, "kind": "step", "position": at} for at in ("", "1..2//3", "2.", "3/", "1/2", "2.1", "-1")),
         {"op": "claim", **KEY, **AT, "kind": "step", "until": "soon"},
         {"op": "fail", **KEY, "attempt": 0, "failure": {"tag": "Transient", "message": "m"}},
         {"op": "fail", **KEY, "attempt": 1, "failure": {"tag": "Wished", "message": "m"}},
