@@ -107,7 +107,7 @@ def prefix(entries: Sequence[Row], from_step: str | None) -> list[list[str]]:
 
 def place(position: str) -> list[int]:
     """A position as a list that sorts as the body reads: `2.1/10` after `2.1/9`, and the first branch before the second."""
-    return [int(part) for part in _SEPARATORS.split(position)]
+    return [int(part) for part in _SEPARATORS.split(position) if part]
 
 
 async def _execution_of(db: Database, caller: Caller, run_id: str) -> str:
