@@ -7,7 +7,8 @@
 --                `wake_at` is when the Clock must look at it if nobody did before; NULL: not until something ends.
 --                `wakes` counts how often it did since a host took it.
 --                `claimable` is 1 while a remote host may take it. `requested_plan` is another plan that an open asked for.
---                `config` is the configuration of the scope as it was when the execution was opened
+--                `config` is the configuration of the scope as it was when the execution was opened, `retry` the schedule of
+--                steps that name none
 -- runs           the record: one row for each opening of an execution, from its opening on. Its id tells when it started.
 --                `steps` is written when the run ends: what its journal looked like, without the values. `ended_epoch` is
 --                the epoch of the owner that ended it. A run in flight is the `run_id` of an execution, which finds those of a
@@ -19,6 +20,8 @@
 --                an awakeable, by that one's. `journal_waits` finds who awaits an awakeable, `journal_awaited` what an
 --                execution awaits
 -- cursors        positions committed by runs, by scope and name
+-- awakeables     one that no run minted is removed when it has been over for long enough, which `awakeables_ended` finds; the
+--                others go with the last run of their execution
 -- remote_bodies  bodies that hosts outside the Worker offer
 
 CREATE TABLE IF NOT EXISTS executions (
@@ -43,6 +46,7 @@ CREATE TABLE IF NOT EXISTS executions (
     credential TEXT,
     requested_plan TEXT,
     config TEXT NOT NULL DEFAULT '{}',
+    retry TEXT,
     opened_at INTEGER NOT NULL,
     input_sha256 TEXT NOT NULL,
     input_size INTEGER NOT NULL,
@@ -146,5 +150,8 @@ CREATE TABLE IF NOT EXISTS remote_bodies (
     registered_by TEXT NOT NULL,
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS awakeables_ended ON awakeables (ended_at)
+    WHERE ended_at IS NOT NULL AND execution_id IS NULL;
 
 UPDATE moorage SET value = '2' WHERE key IN ('schema', 'record_format') AND value = '1';

@@ -36,6 +36,9 @@ def start(
         str | None, typer.Option(help="What the run is about: at most one execution of a scope is pending.")
     ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object beside the run.")] = None,
+    retry: Annotated[
+        str | None, typer.Option(help="The schedule of steps that name none, a JSON object: attempts, base_ms, factor, …")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="An Idempotency-Key: the same start again is the same run.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit status 1 unless it succeeds.")] = False,
     url: remote.Url = remote.DEFAULT_URL,
@@ -48,9 +51,10 @@ def start(
     """
     given = remote.json_argument(input_, "--input")
     more = {} if metadata is None else {"metadata": remote.json_object(metadata, "--metadata")}
+    schedule = None if retry is None else remote.json_object(retry, "--retry")
 
     async def ask(moorage: Moorage) -> Started:
-        return await moorage.runs.start(body, given, scope=scope, key=key, **more)
+        return await moorage.runs.start(body, given, scope=scope, key=key, retry=schedule, **more)
 
     started = remote.call(url, token, ask)
     if not wait:

@@ -222,6 +222,25 @@ class Conformance:
                 assert result[0][0] in (0, 1, 2)
                 assert result[2] == 40
 
+    @pytest.mark.clause("runs.substrate", "awake.mint")
+    async def test_a_replay_mints_nothing_anew(self, shore: Shore) -> None:
+        @body("asks", effects=[each("ask"), "look"])
+        async def asks(run: Run) -> list[Any]:
+            first, second = [await run.awakeable("ask", ttl=60, input=number) for number in range(2)]
+            told.append((first.token, first.url, second.token, second.deadline))
+            await run.step("look", lambda: 1)
+            await run.sleep(10)
+            return [await first, await second]
+
+        told: list[Any] = []
+        voyage = Voyage(shore, asks)
+        voyage.watched.kill_at = (4, "after")
+        shown = await voyage.to_the_end("asks")
+        assert shown["result"] == [{"ok": True}] * 2
+        assert len(told) >= 3
+        assert len(set(told)) == 1
+        assert sum(ops.count("mint") for ops in voyage.watched.applied) == 2
+
     async def test_a_large_value_comes_back_whole(self, shore: Shore) -> None:
         large = "ä" * int(JOURNAL_INLINE_BYTES)
 

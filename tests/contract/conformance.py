@@ -216,7 +216,7 @@ async def survive(there: Deployment, scope: str, place: Place | None = None) -> 
             execution = opened = await there.open(scope)
         else:
             execution = await there.take(opened.execution_id)
-    raise AssertionError(f"not at its end: {run}")
+    raise AssertionError(f"not at its end: {opened.run_id}")
 
 
 def check(survived: Survived, kills: int) -> None:

@@ -13,7 +13,7 @@ from moorage.kernel.instants import Instant, after
 from moorage.runs import admission
 from moorage.runs.protocol import BodyInfo, Build, Claim, Execution, Operation, Outcome, Put, Record, Recorded, Trace
 from moorage.runs.substrate import LocalSubstrate
-from moorage.runs.take import take
+from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database
 from tests.contract.adapters import Store
 from tests.contract.faults import FaultyDatabase, Plan
@@ -25,6 +25,7 @@ BODIES = {
     name: BodyInfo(name, "worker", Build(name, canonical.digest(f"code of {name}")), ("a", "b"))
     for name in ("order", "part", "other")
 }
+TOKENS = Tokens(KEYS, "https://moor.test")
 TRACE = Trace("1" * 32, "2" * 16)
 
 
@@ -117,7 +118,7 @@ class Harbor:
     async def take(self, execution: str, owner: str = "ann", builds: Mapping[str, str] | None = None) -> Execution | None:
         """Take an execution."""
         held = {name: info.build.digest for name, info in BODIES.items()} if builds is None else builds
-        return await take(self.db(), self.store.blobs, self.now, execution, owner, held)
+        return await take(self.db(), self.store.blobs, self.now, execution, owner, held, TOKENS)
 
     async def held(self, execution: str, owner: str = "ann") -> Execution:
         """Take an execution that is to be had."""

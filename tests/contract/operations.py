@@ -6,6 +6,7 @@ from typing import Any
 
 from moorage.awakeables import mint, resolve
 from moorage.awakeables import model as awakeables
+from moorage.awakeables.due import AwakeableRetention
 from moorage.awakeables.payloads import Payload
 from moorage.catalog import declare, destinations, scopes
 from moorage.catalog.access import Caller
@@ -262,7 +263,9 @@ async def restart_run(world: World, db: Database, made: tuple[str, str]) -> Any:
         return REMOTE
 
     key = world.key("restart")
-    return await restart.restart(db, world.caller, NOW, made[0], body, trace_of(None), "mended", key=key)
+    return await restart.restart(
+        db, None, world.caller, NOW, made[0], body, trace_of(None), "mended", key=key, check=lambda info, value: None
+    )
 
 
 async def look_after_run(world: World, db: Database, run: str) -> Any:
@@ -272,6 +275,17 @@ async def look_after_run(world: World, db: Database, run: str) -> Any:
 
 async def sweep_runs(_world: World, db: Database, _: Any) -> Any:
     return await RunRetention().fire(db, Instant(NOW + 31 * 86_400_000), "sweep")
+
+
+async def sweep_awakeables(_world: World, db: Database, _: Any) -> Any:
+    return await AwakeableRetention().fire(db, Instant(NOW + 31 * 86_400_000), "sweep")
+
+
+async def ended_awakeable(world: World) -> str:
+    """One that no run minted, with an answer."""
+    token = await world.minted()
+    await resolve_one(world, world.store.db(), token)
+    return token
 
 
 async def register_body(world: World, db: Database, _: Any = None) -> Any:
@@ -454,6 +468,7 @@ OPERATIONS = [
     Operation("awakeables.resolve", World.minted, resolve_one),
     Operation("awakeables.resolve of a run", World.minted_in_a_run, resolve_one),
     Operation("awakeables.reject", World.minted, reject_one),
+    Operation("awakeables.retention", ended_awakeable, sweep_awakeables),
     Operation("journal.record and claim", running, apply(RECORDING, protocol.Claim(EntryKey("b"), "step", "1"))),
     Operation("journal.move a cursor", running, apply(MOVING)),
     Operation("journal.suspend", running, apply(NO_EFFECT, protocol.Suspend("suspended", None))),

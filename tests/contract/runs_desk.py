@@ -2,7 +2,7 @@
 of SQL, so that what is tested is not what records."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moorage.catalog.access import Caller, Grant
@@ -14,7 +14,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_LEASE_SECONDS
-from moorage.runs import admission, export, letting_go, listing, record, restart, rewind, statements, stop
+from moorage.runs import admission, export, hosting, letting_go, listing, record, restart, rewind, statements, stop
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.listing import Listing, Wanted
@@ -115,7 +115,7 @@ class RunsDesk:
         self, scope: str | None = None, input_: Any = 1, info: BodyInfo = REMOTE, holder: str = HOST
     ) -> Execution:
         start = self.start_of(scope, input_)
-        return await admission.open_remote(self.db(), self.store.blobs, self.caller, self.now, info, start, holder)
+        return await hosting.open_(self.db(), self.store.blobs, self.caller, self.now, info, start, holder)
 
     # --- a host ---
 
@@ -226,14 +226,22 @@ class RunsDesk:
         return await rewind.rewind(self.db(), self.caller, self.now, execution_id, reason, force)
 
     async def restart(
-        self, run_id: str, from_step: str | None = None, info: BodyInfo = ORDER, key: Key | None = None
+        self,
+        run_id: str,
+        from_step: str | None = None,
+        info: BodyInfo = ORDER,
+        key: Key | None = None,
+        check: Callable[[BodyInfo, Any], None] = lambda info, value: None,
     ) -> Admitted:
         async def body(name: str) -> BodyInfo:
             assert name == info.name
             return info
 
         trace = trace_of(None)
-        return await restart.restart(self.db(), self.caller, self.now, run_id, body, trace, "mended", from_step, key)
+        db, blobs = self.db(), self.store.blobs
+        return await restart.restart(
+            db, blobs, self.caller, self.now, run_id, body, trace, "mended", from_step, key, check=check
+        )
 
     # --- rows ---
 

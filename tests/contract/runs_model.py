@@ -20,7 +20,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_LEASE_SECONDS
-from moorage.runs import admission, letting_go, rewind, statements, stop
+from moorage.runs import admission, hosting, letting_go, rewind, statements, stop
 from moorage.runs.admission import HANDOFF_SECONDS
 from moorage.runs.due import RunsDue
 from moorage.runs.protocol import BodyInfo, Close, Failure, Grain, Suspend
@@ -72,7 +72,7 @@ class RunsPlay:
 
         async def act(db: Database) -> None:
             if held:
-                await admission.open_remote(db, None, ROOT, now, info, start, HOST)
+                await hosting.open_(db, self.desk.store.blobs, ROOT, now, info, start, HOST)
             else:
                 await admission.admit(db, None, ROOT, now, info, start, handoff=mode == "handoff")
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from moorage.awakeables import executions
+from moorage.awakeables.due import SWEEP_AWAKEABLES, AwakeableDeadlines, AwakeableRetention
 from moorage.awakeables.mint import mint
 from moorage.awakeables.model import Draft, Minted, Rejection
 from moorage.awakeables.payloads import Payload, read
@@ -25,13 +26,15 @@ from moorage.kernel.errors import (
     StorageBindingUnavailable,
     StorageCapabilityMissing,
 )
-from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, AWAKE_RETENTION_SECONDS, JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
 from moorage.store.transaction import Transaction
 from moorage.timers.clock import drain
+from moorage.timers.due import DueWork
 from tests.contract.adapters import Store, dump
 from tests.contract.declared import Interrupted
 from tests.contract.executions import Poked, an_entry, an_execution
-from tests.contract.test_awakeables import DEADLINE, NOW, OK, ROOT, TTL, a_credential, later
+from tests.contract.test_awakeables import DEADLINE, NOW, OK, ROOT, TTL, a_credential, later, story
 
 LARGE = Payload.of({"s": "é" * JOURNAL_INLINE_BYTES})
 ANOTHER = Payload.of("another" * 200_000)
@@ -281,3 +284,68 @@ async def test_a_large_payload_wakes_its_execution_once(store: Store) -> None:
         refused = error
     assert isinstance(refused, AwakeableAlreadyResolved)
     assert db.pokes == ["exe_1"]
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+KEPT = int(AWAKE_RETENTION_SECONDS) * 1000
+
+
+def full(instant: int) -> Instant:
+    """The full ten minutes at or after it."""
+    return Instant((instant + 599_999) // 600_000 * 600_000)
+
+
+@pytest.mark.clause("awake.unknown", "blobs.order")
+async def test_what_no_run_minted_is_removed_with_its_payload_once_it_is_long_over(store: Store) -> None:
+    works: list[DueWork] = [AwakeableDeadlines(), AwakeableRetention()]
+    answered, passed, open_ = await minted(store), await minted(store), await minted(store, ttl_seconds=300 * 86_400)
+    await resolve(store.db(), ROOT, NOW, answered.token, LARGE, store.blobs)
+    await an_execution(store, "exe_1")
+    of_a_run = await minted(store)
+    await resolve(store.db(), ROOT, NOW, of_a_run.token, ANOTHER, store.blobs)
+    await store.sql("UPDATE awakeables SET execution_id = 'exe_1' WHERE id = ?", of_a_run.awakeable.id)
+    drained = await drain(store.db, DEADLINE, works)
+    due = full(NOW + KEPT)
+    assert (drained.fired, drained.next_due) == ({"awakeable_timed_out": 1}, due)
+    assert (await drain(store.db, Instant(due - 1), works)).fired == {}
+    assert (await show(store.db(), ROOT, Instant(due - 1), answered.token, store.blobs)).awakeable.state == "resolved"
+    both = full(DEADLINE + KEPT)
+    fired = (await drain(store.db, both, works)).fired
+    assert fired == {"awakeable_retention": 2}
+    assert (await story(store, answered.awakeable.id))[-1] == ("awakeable.removed", "moorage:clock")
+    for gone in (answered, passed):
+        with pytest.raises(AwakeableUnknown):
+            await show(store.db(), ROOT, both, gone.token)
+        with pytest.raises(AwakeableUnknown):
+            await resolve(store.db(), ROOT, both, gone.token, OK)
+    await drain(store.db, both, [BlobDeletions(store.blobs)])
+    [kept] = await store.sql("SELECT id, payload_blob FROM awakeables WHERE state = 'resolved'")
+    assert kept["id"] == of_a_run.awakeable.id
+    assert [digest async for digest in store.blobs.list()] == [kept["payload_blob"]]
+    assert (await show(store.db(), ROOT, both, open_.token)).awakeable.state == "pending"
+    assert (await show(store.db(), ROOT, both, of_a_run.token, store.blobs)).awakeable.state == "resolved"
+    assert (await drain(store.db, later(200 * 86_400_000), works)).fired == {}
+
+
+@pytest.mark.clause("awake.unknown", "timers.alarm")
+async def test_a_sweep_of_awakeables_is_bounded_and_goes_on_until_nothing_is_left(store: Store) -> None:
+    await store.sql(
+        "INSERT INTO awakeables (id, token_sha256, state, metadata, created_at, created_by, deadline, ended_at, ended_by) "
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST(? AS INTEGER)) "
+        "SELECT 'awk_' || i, 'sha_' || i, 'timed_out', '{}', CAST(? AS INTEGER), 'root', CAST(? AS INTEGER), "
+        "CAST(? AS INTEGER) + i, 'moorage:clock' FROM n",
+        SWEEP_AWAKEABLES + 7,
+        NOW,
+        NOW,
+        NOW,
+    )
+    work = AwakeableRetention()
+    due = full(NOW + SWEEP_AWAKEABLES + 7 + KEPT)
+    db = store.db()
+    assert await work.fire(db, due, "sweep") == SWEEP_AWAKEABLES
+    assert db.cost.trips == 1
+    left = await store.sql("SELECT id FROM awakeables ORDER BY ended_at")
+    assert [row["id"] for row in left] == [f"awk_{SWEEP_AWAKEABLES + number}" for number in range(1, 8)]
+    assert (await drain(store.db, due, [work])).fired == {work.name: 7}
+    assert (await drain(store.db, due, [work])).next_due is None

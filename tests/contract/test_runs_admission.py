@@ -21,9 +21,10 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
-from moorage.runs import admission
+from moorage.runs import admission, hosting
 from moorage.runs.admission import HANDOFF_SECONDS, Admitted
 from moorage.runs.protocol import Pins
+from moorage.runs.take import take
 from moorage.runs.tracing_context import trace_of
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, FaultyDatabase, Plan
@@ -176,6 +177,7 @@ async def test_other_pins_refuse_an_open_and_name_the_ways_out(desk: RunsDesk, w
 @pytest.mark.clause("runs.pinned-plan-changed", "catalog.grants")
 async def test_who_may_not_see_the_pending_body_is_told_nothing_of_it(desk: RunsDesk) -> None:
     first = await desk.admit("shared")
+    plan = (await desk.show(first.run_id)).plan_reference or ""
     stranger = desk.seen_by(await desk.credential("stranger", Grant(frozenset({"execute"}), ("fetch",))))
     with pytest.raises(ExecutionBusy) as busy:
         await stranger.admit("shared", info=REMOTE)
@@ -184,7 +186,8 @@ async def test_who_may_not_see_the_pending_body_is_told_nothing_of_it(desk: Runs
         await stranger.admit("shared", info=REMOTE)
     for error in (busy.value, mismatch.value):
         told = json.dumps(error.problem())
-        assert not any(part in told for part in (first.run_id, first.execution_id, BUILD.implementation, "order"))
+        told += json.dumps((await stranger.show(error.members["run_id"])).wire())
+        assert not any(part in told for part in (first.run_id, first.execution_id, BUILD.implementation, plan, "order"))
 
 
 @pytest.mark.clause("runs.unclosed-execution", "runs.execution-id-keys-journal", "runs.partial-failure", "runs.status-set")
@@ -239,17 +242,17 @@ async def test_what_recorded_something_is_joined_after_its_end_and_its_failed_st
 
 
 @pytest.mark.clause("runs.owner-lease", "runs.substrate")
-async def test_a_remote_host_opens_and_holds_in_one_round_trip(desk: RunsDesk) -> None:
+async def test_a_remote_host_opens_in_one_round_trip_and_goes_on_in_two(desk: RunsDesk) -> None:
     held = await desk.open_remote("job")
     assert desk.cost.trips == 1
-    assert (held.lease.epoch, held.lease.owner) == (1, "host-1")
+    assert (held.lease.epoch, held.lease.owner) == (1, "root/host-1")
     assert held.lease.expires_at == desk.now + OWNER_LEASE_SECONDS * 1000
     with pytest.raises(ExecutionBusy):
         await desk.open_remote("job", holder="host-2")
     desk.pass_time(OWNER_LEASE_SECONDS)
     again = await desk.open_remote("job", holder="host-2")
-    assert desk.cost.trips == 1
-    assert (again.execution_id, again.lease.epoch, again.lease.owner) == (held.execution_id, 2, "host-2")
+    assert desk.cost.trips == 2
+    assert (again.execution_id, again.lease.epoch, again.lease.owner) == (held.execution_id, 2, "root/host-2")
     with pytest.raises(MoorageError, match="may not write"):
         await desk.close(held.fence)
 
@@ -334,3 +337,38 @@ async def test_a_parent_that_waits_goes_on_waiting_when_its_child_is_opened_agai
     row = await desk.execution(parent.execution_id)
     assert row is not None
     assert row["wake_at"] == Instant(desk.now + 5000)
+
+
+RETRY = {"attempts": 2, "base_ms": 10}
+
+
+@pytest.mark.clause("runs.schedule", "runs.body-pins")
+async def test_a_schedule_belongs_to_the_execution_and_is_no_pin(desk: RunsDesk) -> None:
+    first = await desk.admit("job", retry=RETRY)
+    assert first.execution is not None
+    assert first.execution.retry == RETRY
+    with pytest.raises(ExecutionBusy):
+        await desk.admit("job", retry={"attempts": 9})
+    await desk.note(first.execution_id, "one")
+    await desk.close(first.execution.fence, "failed")
+    for brought, stands in ((None, RETRY), ({"attempts": 7}, {"attempts": 7}), (None, {"attempts": 7})):
+        again = await desk.admit("job", handoff=False, retry=brought)
+        assert again.execution_id == first.execution_id
+        taken = await take(desk.db(), desk.store.blobs, desk.now, first.execution_id, "bob", {"order": BUILD.digest})
+        assert taken is not None
+        assert taken.retry == stands
+        await desk.close(taken.fence, "failed")
+    restarted = await desk.restart(first.run_id)
+    row = await desk.execution(restarted.execution_id)
+    assert row is not None
+    assert json.loads(row["retry"]) == {"attempts": 7}
+
+
+@pytest.mark.clause("runs.schedule", "runs.substrate")
+async def test_a_host_outside_the_worker_is_told_the_schedule(desk: RunsDesk) -> None:
+    start = desk.start_of("job", retry=RETRY)
+    for _ in range(2):
+        held = await hosting.open_(desk.db(), desk.store.blobs, ROOT, desk.now, REMOTE, start, "ann")
+        assert held.retry == RETRY
+        start = desk.start_of("job")
+        desk.pass_time(OWNER_LEASE_SECONDS)

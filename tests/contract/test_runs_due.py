@@ -221,6 +221,41 @@ async def test_old_runs_go_with_their_results_and_with_what_they_could_be_resume
     assert fresh.execution_id != failed.execution_id
 
 
+@pytest.mark.clause("runs.retirement", "awake.unknown", "blobs.order")
+async def test_awakeables_go_with_the_last_run_of_their_execution(desk: RunsDesk, store: Store) -> None:
+    first = await desk.open_remote("job")
+    await desk.note(first.execution_id, "one")
+    await desk.close(first.fence, "failed")
+    ended = desk.now
+    desk.pass_time(10 * DAY)
+    second = await desk.open_remote("job")
+    digest = await store.blobs.put(b"a payload")
+    for name, state in (("awk_1", "resolved"), ("awk_2", "timed_out")):
+        await store.sql(
+            "INSERT INTO awakeables (id, token_sha256, state, metadata, created_at, created_by, deadline, payload_blob, "
+            "payload_size, ended_at, ended_by, execution_id) VALUES (?, ?, ?, '{}', CAST(? AS INTEGER), 'root', "
+            "CAST(? AS INTEGER), ?, CAST(? AS INTEGER), CAST(? AS INTEGER), 'root', ?)",
+            name,
+            name,
+            state,
+            desk.now,
+            desk.now,
+            digest if state == "resolved" else None,
+            9 if state == "resolved" else None,
+            desk.now,
+            first.execution_id,
+        )
+    await store.sql("INSERT INTO blob_references (sha256, holder) VALUES (?, 'awk_1')", digest)
+    await desk.close(second.fence)
+    desk.now = Instant(ended + KEPT * 1000 + 600_000)
+    assert await desk.fire() == {"run_retention": 1}
+    assert len(await store.sql("SELECT 1 FROM awakeables")) == 2
+    desk.pass_time(10 * DAY)
+    assert await desk.fire() == {"run_retention": 1}
+    assert await store.sql("SELECT 1 FROM awakeables") == []
+    assert [row["sha256"] for row in await store.sql("SELECT sha256 FROM blob_deletions")] == [digest]
+
+
 @pytest.mark.clause("runs.retirement")
 async def test_a_sweep_is_bounded_and_goes_on_until_nothing_is_left(desk: RunsDesk, store: Store) -> None:
     for number in range(SWEEP_RUNS + 7):

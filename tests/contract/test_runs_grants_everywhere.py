@@ -94,7 +94,7 @@ async def hold(client: httpx.AsyncClient, name: str) -> dict[str, str]:
     offered.raise_for_status()
     sent = {"body": name, "holder": "h", "input": MARK if name == HIS else "mine", "scope": f"scope-of-{name}"}
     opened = (await client.post("/executions", json={**sent, "metadata": {"of": sent["input"]}})).json()
-    operations = [
+    operations: list[dict[str, Any]] = [
         {"op": "claim", "label": "step", "input_sha256": SHA, "kind": "step", "position": "0"},
         {"op": "record", "label": "step", "input_sha256": SHA, "value": sent["input"]},
         {
@@ -127,7 +127,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     house = House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
     app = build_app(house.ports())
     async with client_of(app) as root:
-        grants = [{"actions": ["execute", "read", "operate"], "kinds": [MINE]}]
+        grants: list[dict[str, Any]] = [{"actions": ["execute", "read", "operate"], "kinds": [MINE]}]
         grants.append({"actions": ["execute", "read", "operate"], "kinds": ["*"], "match": {"to": "mine"}})
         made = await root.post("/credentials", json={"subject": "ann", "grants": grants})
         async with client_of(app, made.json()["token"]) as mine:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from moorage.kernel.errors import (
     ExecutionRewindUnsafe,
     Forbidden,
     IdempotencyConflict,
+    InputInvalid,
     RequestInvalid,
     RunJournalRetired,
     RunUnknown,
 )
 from moorage.kernel.instants import Instant
+from moorage.kernel.limits import JOURNAL_INLINE_BYTES
+from moorage.runs.protocol import BodyInfo
 from moorage.runs.restart import place
 from tests.contract.adapters import Store, dump
 from tests.contract.runs_desk import OTHER, REBUILT, REMOTE, RunsDesk
@@ -241,6 +245,31 @@ async def test_a_restart_keeps_the_prefix_before_a_step_under_the_build_of_now(d
     with pytest.raises((RunJournalRetired, IdempotencyConflict)):
         await desk.restart(made.run_id, "four", REBUILT, desk.key("again", "other"))
     assert [entry.type for entry in await desk.told(made.execution_id)] == ["execution.restarted"]
+
+
+@pytest.mark.clause("runs.rewind", "runs.body-pins")
+@pytest.mark.parametrize("given", [{"n": 1}, {"much": "x" * int(JOURNAL_INLINE_BYTES)}], ids=["small", "large"])
+async def test_another_build_that_does_not_take_the_old_input_leaves_all_as_it_is(
+    desk: RunsDesk, store: Store, given: dict[str, Any]
+) -> None:
+    made = await desk.admit("score", given)
+    assert made.execution is not None
+    await desk.note(made.execution_id, "one")
+    await desk.close(made.execution.fence, "failed")
+    asked: list[tuple[BodyInfo, Any]] = []
+
+    def check(info: BodyInfo, value: Any) -> None:
+        asked.append((info, value))
+        raise InputInvalid
+
+    before = await dump(store)
+    with pytest.raises(InputInvalid):
+        await desk.restart(made.run_id, info=REBUILT, key=desk.key("again"), check=check)
+    assert asked == [(REBUILT, given)]
+    assert await dump(store) == before
+    restarted = await desk.restart(made.run_id, key=desk.key("again"), check=check)
+    assert len(asked) == 1
+    assert await desk.execution(restarted.execution_id) is not None
 
 
 @pytest.mark.clause("runs.rewind", "awake.mint")

@@ -9,7 +9,7 @@ from moorage.journal.model import Fence
 from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, OWNER_LEASE_SECONDS
+from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, OWNER_LEASE_SECONDS
 from moorage.runs.protocol import CAPABILITIES, Close, Failure, Suspend
 from moorage.runs.take import take_next
 from tests.contract.adapters import Store, dump
@@ -225,3 +225,30 @@ async def test_what_is_recorded_by_the_old_owner_up_to_its_last_moment_is_the_ne
     harbor.now = first.lease.expires_at
     second = await harbor.held(first.execution_id, "bob")
     assert [one.value.text for one in second.entries if one.value] == ['"mine"']
+
+
+@pytest.mark.clause("runs.entry-key", "runs.resumable-remains")
+async def test_a_journal_past_its_bound_is_executed_no_further(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    harbor.now = execution.lease.expires_at
+    await harbor.store.sql(
+        "INSERT INTO journal (execution_id, label, input_sha256, position, kind, state, attempt, epoch, started_at, "
+        "ended_at, size, value) "
+        "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < CAST(? AS INTEGER)) "
+        "SELECT ?, 'many', printf('%064x', i), CAST(i AS TEXT), 'step', 'done', 1, 1, CAST(? AS INTEGER), "
+        "CAST(? AS INTEGER), 1, '0' FROM n",
+        JOURNAL_ENTRIES,
+        execution.execution_id,
+        harbor.now,
+        harbor.now,
+    )
+    again = await harbor.held(execution.execution_id, "bob")
+    assert len(again.entries) == JOURNAL_ENTRIES
+    await harbor.apply(again.fence, put("one more", 1))
+    harbor.now = again.lease.expires_at
+    assert await harbor.take(execution.execution_id, "carl") is None
+    run = await harbor.run(execution.run_id)
+    told = json.loads(run["error"])
+    assert (run["status"], told["code"], told["tag"]) == ("failed", "JournalFull", "TooLarge")
+    assert "children" in told["message"]
+    assert await harbor.row(execution.execution_id) is not None

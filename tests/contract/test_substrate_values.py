@@ -148,7 +148,7 @@ async def test_a_value_that_was_stored_ahead_is_recorded_by_its_digest(harbor: H
     await harbor.apply(other.fence, claim("a"))
     with pytest.raises(UploadTimedOut):
         await harbor.apply(other.fence, Record(key("a"), stored))
-    with pytest.raises(BlobMissing):
+    with pytest.raises(EntryUnknown):
         await harbor.substrate.blob(other.fence, stored.blob or "")
 
 
@@ -179,3 +179,18 @@ async def test_asking_for_what_has_no_value_is_an_error(harbor: Harbor) -> None:
         with pytest.raises(EntryUnknown):
             await harbor.substrate.values(fence, [key("b"), key(wrong)])
     assert await harbor.substrate.values(fence, []) == []
+
+
+@pytest.mark.clause("blobs.order")
+@pytest.mark.parametrize("last", ["record", "close"])
+async def test_a_large_value_that_was_just_let_go_of_is_recorded_again(harbor: Harbor, last: str) -> None:
+    told = of_size(1_200_000)
+    first = await harbor.opened()
+    await harbor.apply(first.fence, put("a", told))
+    await harbor.apply(first.fence, Close("success", value(1)))
+    assert len(await harbor.rows("blob_deletions")) == 1
+    second = await harbor.opened()
+    await harbor.apply(second.fence, put("a", told) if last == "record" else Close("success", value(told)))
+    digest = canonical.digest(value(told).text or "")
+    assert await harbor.store.blobs.get(digest) == (value(told).text or "").encode()
+    assert await harbor.rows("blob_deletions") == []

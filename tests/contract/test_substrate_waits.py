@@ -1,11 +1,14 @@
 """Awakeables, children and suspension through the substrate: nothing that ends is missed, whenever it ends."""
 
 import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from moorage.awakeables.due import AwakeableDeadlines
+from moorage.kernel import canonical
 from moorage.kernel.errors import (
     AwakeableUnknown,
     BodyUnknown,
@@ -17,6 +20,9 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.instants import Instant, render
+from moorage.kernel.limits import JSON_DEPTH
+from moorage.runs import hosting, wire
+from moorage.runs.admission import Start
 from moorage.runs.protocol import (
     Await,
     Claimed,
@@ -29,9 +35,12 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.runs.take import Tokens, take
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import grant
-from tests.contract.harbor import Harbor, claim, credential, entry, key, put, record, text, value
+from tests.contract.harbor import BODIES, KEYS, ROOT, TRACE, Harbor, claim, credential, entry, key, put, record, text, value
 
 
 @pytest.fixture
@@ -57,6 +66,22 @@ def wait(told: Minted) -> Await:
 def child(label: str = "part", given: Any = None, scope: str | None = None, body: str = "part") -> StartChild:
     """Start a child."""
     return StartChild(key(label, given), "0", body, value(given), scope)
+
+
+@pytest.mark.clause("awake.journal")
+async def test_a_payload_as_deep_as_one_may_be_is_told_to_who_waits(harbor: Harbor) -> None:
+    """What is recorded of a wait stands a level deeper than the payload."""
+    execution = await harbor.opened()
+    told = await minted(harbor, execution)
+    await harbor.apply(execution.fence, wait(told))
+    deepest = canonical.loads(b"[" * int(JSON_DEPTH) + b"]" * int(JSON_DEPTH))
+    await harbor.resolve(told.token, deepest)
+    [ended] = await harbor.substrate.refresh(execution.fence)
+    assert wire.entry_wire(ended)["value"] == {"resolved": deepest}
+    assert wire.entry_of(wire.entry_wire(ended)) == ended
+    harbor.now = execution.lease.expires_at
+    again = wire.execution_wire(await harbor.held(execution.execution_id, "bob"))
+    assert {"resolved": deepest} in [entry.get("value") for entry in again["entries"]]
 
 
 # --- awakeables ------------------------------------------------------------------------------------------------------
@@ -86,6 +111,30 @@ async def test_a_minted_awakeable_is_recorded_and_told_again_alike(harbor: Harbo
     assert len(await harbor.rows("awakeables")) == 1
     with pytest.raises(LeaseFenced):
         await minted(harbor, execution)
+
+
+@pytest.mark.clause("awake.mint", "runs.substrate")
+async def test_whoever_takes_an_execution_is_handed_its_tokens(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    assert execution.minted == {}
+    told = [await minted(harbor, execution, Mint(key("approval", number), "0", 60)) for number in range(2)]
+    other = await harbor.opened("other")
+    await minted(harbor, other)
+    harbor.now = execution.lease.expires_at
+    again = await harbor.held(execution.execution_id, "bob")
+    assert harbor.cost.trips == 1
+    assert again.minted == {key("approval", number): one for number, one in enumerate(told)}
+    assert not [one for one in told if one.token in repr(again)]
+    harbor.now = again.lease.expires_at
+    builds = {"order": BODIES["order"].build.digest}
+    for keys, known in ((("a new one", *KEYS), 2), (("a new one",), 0), ((), 0)):
+        tokens = Tokens(keys, "https://moor.test")
+        db, blobs, execution_id = harbor.db(), harbor.store.blobs, execution.execution_id
+        taken = await take(db, blobs, harbor.now, execution_id, "ann", builds, tokens)
+        assert taken is not None
+        assert len(taken.minted) == known
+        assert not [one for one in keys if one in repr(tokens)]
+        harbor.now = taken.lease.expires_at
 
 
 @pytest.mark.clause("awake.early", "awake.journal")
@@ -150,6 +199,69 @@ async def test_an_end_whose_wake_was_lost_is_found_when_the_execution_is_taken(h
     assert [(one.state, one.epoch) for one in again.entries] == [("done", 1), ("done", 2)]
     assert again.entries[1].value is not None
     assert again.entries[1].value.text == '{"resolved":"yes"}'
+
+
+@pytest.mark.clause("runs.substrate", "runs.wake", "awake.journal")
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+async def test_a_host_that_opens_a_scope_again_is_told_what_ended_whenever_it_did(harbor: Harbor, when: str) -> None:
+    first = await reopened(harbor)
+    told = await minted(harbor, first)
+    part = StartChild(key("part"), "2", "part", value(1))
+    _, claimed = await harbor.apply(first.fence, wait(told), part)
+    assert isinstance(claimed, Claimed)
+    assert claimed.ref is not None
+    await harbor.apply(first.fence, Close("failed", error=Failure("Permanent", "x")))
+
+    async def end() -> None:
+        await harbor.resolve(told.token, "yes")
+        child = await harbor.held((await harbor.run(str(claimed.ref)))["execution_id"], "bob")
+        await harbor.apply(child.fence, Close("success", value(3)))
+
+    if when == "before":
+        await end()
+    again = await reopened(harbor, end if when == "between" else None)
+    if when == "after":
+        await end()
+        with pytest.raises(ExecutionWoken):
+            await harbor.apply(again.fence, Suspend("suspended", None))
+        ended = await harbor.substrate.refresh(again.fence)
+    else:
+        ended = [one for one in again.entries if one.kind in ("wait", "child")]
+    assert {one.kind: one.value.text for one in ended if one.value is not None} == {
+        "wait": '{"resolved":"yes"}',
+        "child": f'{{"result":3,"run_id":"{claimed.ref}","status":"success"}}',
+    }
+    assert {one.epoch for one in ended} == {again.lease.epoch}
+
+
+async def reopened(harbor: Harbor, meanwhile: Callable[[], Awaitable[None]] | None = None) -> Execution:
+    """Open the scope as a host that holds it; what happens `meanwhile` does so between the host's two round trips."""
+    db: Database = harbor.db() if meanwhile is None else Interrupted(harbor.db(), meanwhile)
+    start = Start("job", value(None), "root", None, TRACE)
+    info = replace(BODIES["order"], host="remote")
+    return await hosting.open_(db, harbor.store.blobs, ROOT, harbor.now, info, start, "ann")
+
+
+class Interrupted:
+    """A database after whose first commit something happens."""
+
+    def __init__(self, db: Database, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self.cost = db.cost
+        self._db = db
+        self._meanwhile = meanwhile
+        self._commits = 0
+
+    async def read(self, reading: Reading) -> None:
+        await self._db.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        await self._db.commit(transaction)
+        self._commits += 1
+        if self._commits == 1:
+            await self._meanwhile()
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._db.initialize(statements)
 
 
 @pytest.mark.clause("runs.wake")
@@ -401,3 +513,13 @@ async def test_a_run_starts_children_and_mints_with_the_grants_of_who_started_it
     assert await dump(harbor.store) == before
     assert isinstance((await harbor.apply(parent.fence, claim("a")))[0], Claimed)
     assert isinstance((await harbor.apply(parent.fence, record("a", 1)))[0], Recorded)
+
+
+@pytest.mark.clause("runs.schedule")
+async def test_a_child_has_its_own_body_s_schedule(harbor: Harbor) -> None:
+    parent = await harbor.held(await harbor.open(retry={"attempts": 2}))
+    assert parent.retry == {"attempts": 2}
+    [claimed] = await harbor.apply(parent.fence, child())
+    assert isinstance(claimed, Claimed)
+    started = await harbor.held((await harbor.run(str(claimed.ref)))["execution_id"], "bob")
+    assert started.retry is None

@@ -2,7 +2,7 @@
 
 The variable MOORAGE_TEST_KNOWN holds a JSON object: for each name of a path parameter, query parameter or body field the
 values that mean something in the deployment under test; for one path alone where the name is `path name`. A stream of
-events is always made short, whoever asks for it.
+events and a wait are always made short, whoever asks for them.
 MOORAGE_TEST_MET names a file, which gets a line for each answer.
 """
 
@@ -16,6 +16,8 @@ import schemathesis
 
 KNOWN: dict[str, list[Any]] = json.loads(os.environ["MOORAGE_TEST_KNOWN"])
 MET = Path(os.environ["MOORAGE_TEST_MET"])
+LONGEST_WAIT = 25
+STREAMS = ("/watch", "/runs/{run_id}/stream")
 _calls = count()
 
 
@@ -23,8 +25,11 @@ _calls = count()
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: Any) -> None:
     """Put known values in the place of generated ones, taking turns."""
     turn = next(_calls)
-    if case.path == "/watch" and isinstance(case.query, dict):
+    if case.path in STREAMS and isinstance(case.query, dict):
         case.query["max_seconds"] = 0.1
+    waits = case.body.get("wait_seconds") if isinstance(case.body, dict) else None
+    if isinstance(waits, (int, float)) and not isinstance(waits, bool) and 0.01 < waits <= LONGEST_WAIT:
+        case.body["wait_seconds"] = 0.01
     if turn % 2:
         return
     for part in (case.path_parameters, case.query, case.body):

@@ -173,7 +173,7 @@ def _cpu_seconds(pid: int) -> float:
 
 async def _trips_of_a_while(runs: Desk) -> int:
     """Round trips to the database from one small run to the next, 15 seconds later, with the sealing of their history."""
-    counts = []
+    counts: list[int] = []
     for _ in range(2):
         run = runs.start("trial.sent", None)
         await asyncio.sleep(15 if not counts else 2)

@@ -20,7 +20,7 @@ from moorage.kernel.errors import BodyUnknown
 from moorage.kernel.instants import Instant
 from moorage.runs.protocol import BodyInfo, Execution
 from moorage.runs.substrate import LocalSubstrate
-from moorage.runs.take import take
+from moorage.runs.take import Tokens, take
 from moorage.store import recovery
 from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import SqliteDatabase, connect
@@ -98,7 +98,8 @@ class Deployment:
         return Host(self.registry, substrate, take=self._take, now=self.now, transport=self.upstream)
 
     async def _take(self, execution_id: str) -> Execution | None:
-        return await take(self.database(), self.blobs, self.now(), execution_id, OWNER, self.registry.builds())
+        tokens = Tokens(self.ports.settings.derivation_keys, URL)
+        return await take(self.database(), self.blobs, self.now(), execution_id, OWNER, self.registry.builds(), tokens)
 
     # --- what runners ask of a holder ---------------------------------------------------------------------------------
 

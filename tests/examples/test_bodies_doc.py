@@ -93,7 +93,7 @@ async def test_a_failure_is_caught_or_tried_again_as_its_tag_says(deployed: Depl
     assert (await stands(deployed, paid, "success")).result == "paid"
     assert (await stands(deployed, refused, "success")).result == "refused"
     for attempt in (1, 2):
-        while [step.attempt for step in await deployed.moorage.runs.steps(closed)] != [attempt]:
+        while [step.attempt for step in await deployed.moorage.runs.steps(closed)] != [attempt]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await stands(deployed, closed, "waiting")
         await deployed.advance(31)

@@ -19,7 +19,7 @@ from ops import remote
 from ops.cli import SUBCOMMANDS, assemble
 from ops.failure import CommandFailed
 from tests.examples.deployment import ROOT, URL, Deployment
-from tests.examples.upstream import Answer, Upstream
+from tests.examples.upstream import BROKEN, Answer, Upstream
 
 T = TypeVar("T")
 Run = Callable[..., Result]
@@ -144,6 +144,18 @@ def test_bodies_are_listed_and_shown(run: Run) -> None:
     assert isinstance(missing.exception, CommandFailed)
     assert "import, order, report" in str(missing.exception)
     run("bodies", "--json", "show", "order", status=2)
+
+
+@pytest.mark.clause("runs.schedule")
+def test_a_run_is_started_with_a_schedule(run: Run, upstream: Upstream) -> None:
+    upstream.next_answers["t", "/stock"].extend([BROKEN] * 3)
+    retry = json.dumps({"attempts": 2, "base_ms": 0, "jitter_ms": 0})
+    (ended,) = lines(
+        run("runs", "start", "order", "--input", order(upstream), "--retry", retry, "--wait", "--json", status=1)
+    )
+    assert ended["status"] == "failed"
+    (step,) = lines(run("runs", "steps", ended["run_id"], "--json"))
+    assert (step["label"], step["attempt"]) == ("reserve", 2)
 
 
 def test_a_run_is_started_and_waited_for(run: Run, upstream: Upstream) -> None:

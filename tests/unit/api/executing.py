@@ -16,6 +16,7 @@ from moorage.runs.substrate import LocalSubstrate
 from tests.unit.api.conftest import ROOT, House
 
 OWNER = "runner:here"
+TOKENS = take.Tokens((ROOT,), "http://moorage.test")
 
 
 class OwnBodies:
@@ -75,4 +76,4 @@ class Executing:
     async def _take(self, execution_id: str) -> Execution | None:
         builds = self.registry.builds()
         assert self.house.blobs is not None
-        return await take.take(self.database(), self.house.blobs, self.house.now, execution_id, OWNER, builds)
+        return await take.take(self.database(), self.house.blobs, self.house.now, execution_id, OWNER, builds, TOKENS)

@@ -106,8 +106,10 @@ executions = st.builds(
     stop=st.none() | st.builds(Stop, instants, st.sampled_from(["run", "pipeline"]), st.none() | texts),
     metadata=objects,
     config=objects,
+    retry=st.none() | objects,
     capabilities=st.frozensets(texts, max_size=2),
     started_at=instants,
+    minted=st.dictionaries(keys, st.builds(protocol.Minted, texts, texts, instants, texts), max_size=2),
 )
 
 
@@ -158,6 +160,7 @@ BLOB = {"sha256": "0" * 64, "size": 3}
         {"op": "record", **KEY, "blob": {"sha256": "0" * 64, "size": 2**40}},
         {"op": "claim", **KEY, **AT, "kind": "wish"},
         {"op": "claim", **KEY, "kind": "step", "position": "first"},
+        *({"op": "claim", **KEY, "kind": "step", "position": at} for at in ("", "1..2//3", "2.", "3/", "1/2", "2.1", "-1")),
         {"op": "claim", **KEY, **AT, "kind": "step", "until": "soon"},
         {"op": "fail", **KEY, "attempt": 0, "failure": {"tag": "Transient", "message": "m"}},
         {"op": "fail", **KEY, "attempt": 1, "failure": {"tag": "Wished", "message": "m"}},

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from moorage.api.app import build_app
-from moorage.bodies import Run, body, each
+from moorage.bodies import Failed, Run, body, each
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, METADATA_BYTES, RUNS_ITEMS
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
@@ -59,7 +59,7 @@ async def house(schema: str, tmp_path: Path) -> House:
 
 @pytest.fixture
 def executing(house: House) -> Executing:
-    return Executing(house, [order, waits, fails, echo])
+    return Executing(house, [order, waits, fails, echo, flaky, configured])
 
 
 @pytest.fixture
@@ -249,6 +249,63 @@ async def test_a_held_scope_is_busy_and_another_input_is_a_mismatch(house: House
     problem(rewound, 409, "ExecutionRewindUnsafe")
 
 
+@body("flaky", effects=["shake"])
+async def flaky(run: Run) -> None:
+    def shake() -> None:
+        raise Failed("Transient", "not yet")
+
+    await run.step("shake", shake)
+
+
+@body("configured")
+async def configured(run: Run) -> dict[str, Any]:
+    return dict(run.config)
+
+
+@pytest.mark.clause("runs.schedule", "runs.single-attempt")
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_run_may_bring_its_schedule(house: House, api: httpx.AsyncClient, attempts: int) -> None:
+    retry = {"attempts": attempts, "base_ms": 0, "jitter_ms": 0}
+    found = await ended(house, api, "flaky", retry=retry)
+    assert found["status"] == "failed"
+    (step,) = (await api.get(f"/runs/{found['run_id']}/steps")).json()["items"]
+    assert step["attempt"] == attempts
+
+
+@pytest.mark.clause("runs.unretryable-tag", "runs.schedule")
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"attempts": 0}, "/retry/attempts"),
+        ({"attempts": 101}, "/retry/attempts"),
+        ({"attempts": "2"}, "/retry/attempts"),
+        ({"backoff": "none"}, "/retry/backoff"),
+        ({"clamp_ms": 7 * 86_400_000 + 1}, "/retry/clamp_ms"),
+        ({"factor": 101}, "/retry/factor"),
+        ({"retry_on": ["Transient", "Invalid"]}, "/retry/retry_on/1"),
+        ({"tries": 3}, "/retry/tries"),
+    ],
+)
+async def test_a_schedule_that_is_none_is_refused(api: httpx.AsyncClient, wrong: dict[str, Any], pointer: str) -> None:
+    for path, more in (("/runs", {}), ("/executions", {"holder": "h"})):
+        answer = await api.post(path, json={"body": "flaky", "retry": wrong, **more})
+        problem(answer, 422, "RequestInvalid")
+        assert [one["pointer"] for one in answer.json()["errors"]] == [pointer]
+    assert (await api.get("/runs")).json()["items"] == []
+
+
+@pytest.mark.clause("runs.schedule", "catalog.scopes")
+async def test_a_schedule_is_no_configuration_and_a_scope_s_configuration_is_none(
+    house: House, api: httpx.AsyncClient
+) -> None:
+    await api.put("/scopes/acme", json={"config": {"retry": {"attempts": 1}}})
+    plain = await ended(house, api, "flaky", scope="acme", retry={"attempts": 2, "base_ms": 0, "jitter_ms": 0})
+    (step,) = (await api.get(f"/runs/{plain['run_id']}/steps")).json()["items"]
+    assert (plain["status"], step["attempt"]) == ("failed", 2)
+    told = await ended(house, api, "configured", scope="acme", retry={"attempts": 2})
+    assert told["result"] == {"retry": {"attempts": 1}}
+
+
 # --- looking ---------------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +422,45 @@ async def test_a_failed_run_is_restarted_from_what_it_recorded(house: House, api
     assert replayed.json()["run_id"] == again["run_id"]
 
 
+@body("fails", effects=["once", "never"], config={"version": 2})
+async def mended(run: Run, told: Order) -> str:
+    return told.item
+
+
+@pytest.mark.clause("runs.rewind", "runs.body-pins")
+async def test_a_restart_whose_input_the_new_build_does_not_take_is_refused_and_changes_nothing(
+    house: House, api: httpx.AsyncClient
+) -> None:
+    failed = await ended(house, api, "fails", "why")
+    path = f"/runs/{failed['run_id']}/restart"
+    deployed = Executing(house, [mended])
+    async with client_of(build_app(deployed.ports())) as client:
+        before = list(house.connection.iterdump())
+        refused = await client.post(path, json={"reason": "mended"})
+        problem(refused, 422, "InputInvalid")
+        assert [one["pointer"] for one in refused.json()["errors"]] == [""]
+        assert list(house.connection.iterdump()) == before
+    assert (await api.post(path, json={"reason": "as it was"})).status_code == 202
+
+
+@pytest.mark.clause("runs.rewind", "runs.substrate")
+async def test_a_restart_asks_the_schema_of_a_host_s_new_build(api: httpx.AsyncClient) -> None:
+    offer = {"build": {"implementation": "a" * 64}, "effects": ["one"], "input_schema": {"type": "string"}}
+    assert (await api.put("/bodies/far", json=offer)).status_code == 200
+    held = (await api.post("/executions", json={"body": "far", "input": "text", "holder": "h"})).json()
+    key = {"label": "one", "input_sha256": "0" * 64}
+    kept = {"op": "put", **key, "kind": "step", "position": "0", "value": 1}
+    close = {"op": "close", "status": "failed", "error": {"tag": "Permanent", "message": "m"}}
+    sent = {"epoch": 1, "operations": [kept, close]}
+    assert (await api.post(f"/executions/{held['execution_id']}/journal", json=sent)).status_code == 200
+    again = {**offer, "build": {"implementation": "b" * 64}, "input_schema": {"type": "integer"}}
+    assert (await api.put("/bodies/far", json=again)).status_code == 200
+    path = f"/runs/{held['run_id']}/restart"
+    problem(await api.post(path, json={"reason": "r"}), 422, "InputInvalid")
+    assert (await api.put("/bodies/far", json={**again, "input_schema": {"maxLength": 4}})).status_code == 200
+    assert (await api.post(path, json={"reason": "r"})).status_code == 202
+
+
 @pytest.mark.clause("runs.rewind", "runs.rewind-plan-current", "runs.rewind-not-pending")
 async def test_a_rewind_releases_the_scope(house: House, api: httpx.AsyncClient) -> None:
     failed = await ended(house, api, "fails", "why", scope="s")
@@ -434,7 +530,7 @@ async def test_bodies_are_listed_with_their_builds(api: httpx.AsyncClient) -> No
     )
     assert offered.status_code == 200, offered.text
     listed = {one["name"]: one for one in (await api.get("/bodies")).json()["items"]}
-    assert listed.keys() == {"order", "waits", "fails", "echo", "far"}
+    assert listed.keys() == {"order", "waits", "fails", "echo", "flaky", "configured", "far"}
     assert (listed["order"]["host"], listed["far"]["host"]) == ("worker", "remote")
     assert listed["order"]["effects"] == ["reserve", "charge"]
     assert listed["order"]["input_schema"]["required"] == ["item"]
@@ -442,12 +538,8 @@ async def test_bodies_are_listed_with_their_builds(api: httpx.AsyncClient) -> No
     assert (await api.get("/bodies/far")).json() == offered.json()
     assert offered.json()["build"]["dependencies"] == {"prompt": SHA}
     problem(await api.put("/bodies/order", json={"build": {"implementation": SHA}}), 409, "BodyConflict")
-    for sent in (
-        {},
-        {"build": {}},
-        {"build": {"implementation": "A" * 64}},
-        {"build": {"implementation": SHA}, "effects": [""]},
-    ):
+    wrong: list[dict[str, Any]] = [{}, {"build": {}}, {"build": {"implementation": "A" * 64}}]
+    for sent in [*wrong, {"build": {"implementation": SHA}, "effects": [""]}]:
         problem(await api.put("/bodies/far", json=sent), 422, "RequestInvalid")
     assert (await api.delete("/bodies/far")).status_code == 204
     problem(await api.get("/bodies/far"), 404, "BodyUnknown")

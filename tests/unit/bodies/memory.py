@@ -191,7 +191,14 @@ class Memory:
         row.owner, row.expires_at, row.status = "host", after(self.clock.now(), 30), "running"
         self._settle(row)
         lease = Lease(row.epoch, "host", row.expires_at, row.epoch)
-        return replace(row.execution, lease=lease, entries=tuple(row.entries.values()), stop=row.stop, metadata=row.metadata)
+        return replace(
+            row.execution,
+            lease=lease,
+            entries=tuple(row.entries.values()),
+            stop=row.stop,
+            metadata=row.metadata,
+            minted={one.key: self._minted(one) for one in row.entries.values() if one.kind == "awakeable"},
+        )
 
     def lapse(self, name: str = "exe_1") -> None:
         self.rows[name].expires_at = self.clock.now()
@@ -297,10 +304,7 @@ class Memory:
                 if found is None:
                     deadline = after(now, operation.ttl_seconds)
                     self._new(row, operation, "awakeable", Value.of(f'{{"deadline":{deadline}}}'))
-                found = row.entries[operation.key]
-                name = f"awk_{operation.key.label}_{operation.key.input_sha256[:6]}"
-                deadline = Instant(int(str(found.value.text if found.value else "").split(":")[1].rstrip("}")))
-                return Minted(name, f"token-{name}", deadline, f"https://moorage.test/awake/token-{name}")
+                return self._minted(row.entries[operation.key])
             case Await():
                 return self._outside(row, operation.key, "wait", operation.position, operation.awakeable)
             case StartChild():
@@ -345,6 +349,11 @@ class Memory:
             row.entries[key] = replace(found, state="pending", attempt=found.attempt + 1, epoch=row.epoch)
             return Claimed(found.attempt + 1)
         return Recorded(found)
+
+    def _minted(self, entry: Entry) -> Minted:
+        name = f"awk_{entry.key.label}_{entry.key.input_sha256[:6]}"
+        deadline = Instant(int(str(entry.value.text if entry.value else "").split(":")[1].rstrip("}")))
+        return Minted(name, f"token-{name}", deadline, f"https://moorage.test/awake/token-{name}")
 
     def _outside(self, row: Row, key: EntryKey, kind: Any, position: str, ref: str) -> Outcome:
         if key not in row.entries:
@@ -407,6 +416,9 @@ class Told:
 
     def __init__(self) -> None:
         self.changes: list[StepChange | RunChange] = []
+
+    def hears(self, run_id: str) -> bool:
+        return True
 
     def tell(self, change: StepChange | RunChange) -> None:
         self.changes.append(change)

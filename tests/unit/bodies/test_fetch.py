@@ -51,6 +51,15 @@ async def test_every_attempt_carries_one_key_and_the_runs_trace() -> None:
     assert server.asked[0].content == b'{"amount":5}'
 
 
+async def test_an_address_that_nothing_is_sent_to_is_not_tried_again() -> None:
+    server = Server(httpx.UnsupportedProtocol("only http and https are sent"))
+    row = await calling(server).to_the_end("calls")
+    assert row.status == "failed"
+    assert row.error is not None
+    assert (row.error["tag"], row.error["code"]) == ("Permanent", "UnsupportedProtocol")
+    assert len(server.asked) == 1
+
+
 async def test_no_secret_of_the_request_is_recorded_or_told() -> None:
     for server in (
         Server(httpx.Response(401, text="bad key sk-live-0123456789abcdef")),
@@ -78,7 +87,7 @@ async def test_no_secret_of_the_request_is_recorded_or_told() -> None:
         *[(408, "Transient", 5), (429, "RateLimited", 5), (500, "Transient", 5), (502, "Transient", 5)],
     ],
 )
-@pytest.mark.clause("runs.retryable-classes")
+@pytest.mark.clause("runs.retryable-classes", "runs.one-layer")
 async def test_statuses_and_what_becomes_of_them(status: int, tag: str, times: int) -> None:
     server = Server(httpx.Response(status, headers={"location": "https://evil.test/"}))
     world = calling(server)
@@ -202,3 +211,31 @@ async def test_a_rotated_credential_is_the_same_step() -> None:
     world.row.owner = "host"
     assert await world.clock.drive(world.host.run(execution)) == "success"
     assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"method": "GE T"},
+        {"method": "CONNECT"},
+        {"method": "é"},
+        {"headers": {"a\nb": "c"}},
+        {"headers": {"": "c"}},
+        {"headers": {"authorization": "secret\r\nx: y"}},
+        {"headers": {"authorization": "secret\ud800"}},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+    ],
+)
+async def test_what_can_be_no_request_is_refused_at_once_without_a_word_of_its_headers(wrong: dict[str, Any]) -> None:
+    @body("asks", effects=["get"])
+    async def asks(run: Run) -> None:
+        await run.fetch("get", "https://api.test/", **wrong)
+
+    world = World(asks, transport=httpx.MockTransport(lambda request: httpx.Response(200)))
+    assert await world.run("asks") == "failed"
+    assert world.row.error is not None
+    assert (world.row.error["code"], world.row.error["tag"]) == ("ValueError", "Permanent")
+    assert "secret" not in world.row.error["message"]
+    assert world.entries() == []

@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from moorage.bodies import Body, Run, StepFailed, body, each
-from moorage.journal.model import Entry
-from tests.unit.bodies.memory import World
+from moorage.journal.model import Entry, EntryKey, Value, input_hash
+from moorage.kernel.limits import JOURNAL_ENTRIES
+from tests.unit.bodies.memory import START, World
 
 
 async def nothing() -> int:
@@ -295,3 +296,114 @@ async def test_an_unsafe_read_is_not_recorded_and_runs_again() -> None:
     world.row.owner = "host"
     await world.clock.drive(world.host.run(execution))
     assert len(reads) == 2
+
+
+# --- too much --------------------------------------------------------------------------------------------------------
+
+
+@body("counts", effects=[each("many"), "asked"])
+async def counts(run: Run, ends: list[Any]) -> str:
+    """Fills all but one place of its journal, or finds it filled, and asks for as much more as it is told."""
+    for number in range(JOURNAL_ENTRIES - 1):
+        await run.step("many", lambda: 0, input=number)
+    for kind in ends:
+        with suppress(Exception):
+            if kind == "step":
+                await run.step("many", nothing, input="one more")
+            elif kind == "awakeable":
+                await run.awakeable("asked", ttl=60)
+            elif kind == "now":
+                run.now()
+            elif kind == "first":
+                await run.first(run.step("many", nothing, input="raced"))
+    return "kept in the bounds"
+
+
+@pytest.fixture(scope="module")
+def filled() -> list[Entry]:
+    """The entries of all but one place."""
+    keys = [EntryKey("many", input_hash(number)) for number in range(JOURNAL_ENTRIES - 1)]
+    return [
+        Entry(key, "step", str(place), "done", 1, 1, START, START, value=Value.of("0")) for place, key in enumerate(keys)
+    ]
+
+
+@pytest.mark.clause("runs.entry-key")
+@pytest.mark.parametrize(
+    ("ends", "refused"),
+    [
+        (["step"], None),
+        (["step", "step"], None),
+        (["awakeable"], None),
+        (["now"], None),
+        (["step", "awakeable"], "asked"),
+        (["step", "now"], "run.now"),
+        (["now", "now"], "run.now"),
+        (["first"], "run.first"),
+    ],
+)
+async def test_an_entry_past_the_bound_fails_the_run_and_says_what_to_do(
+    filled: list[Entry], ends: list[str], refused: str | None
+) -> None:
+    world = World(counts)
+    opened = world.memory.open("counts", ends)
+    world.row.entries = {entry.key: entry for entry in filled}
+    ended = await world.clock.drive(world.host.run(replace(opened, entries=filled)))
+    assert len(world.row.entries) <= JOURNAL_ENTRIES
+    if refused is None:
+        assert (ended, world.row.result) == ("success", "kept in the bounds")
+        return
+    assert (ended, len(world.row.entries)) == ("failed", JOURNAL_ENTRIES)
+    assert world.row.error is not None
+    assert (world.row.error["code"], world.row.error["tag"]) == ("JournalFull", "TooLarge")
+    assert f"{refused!r} would be one entry more than the {JOURNAL_ENTRIES}" in world.row.error["message"]
+    assert "run.child" in world.row.error["message"]
+
+
+@pytest.mark.parametrize("caught", [Exception, BaseException])
+async def test_a_loop_that_catches_its_own_fault_ends_its_run_and_nothing_else(caught: type[BaseException]) -> None:
+    looping = [True]
+
+    async def stubborn(run: Run) -> None:
+        while looping:
+            with suppress(caught):
+                await run.step("c", nothing)
+
+    assert (await fault_of(stubborn))["code"] == "EffectUndeclared"
+    looping.clear()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_branch_that_lost_and_swallows_its_cancellation_fails_the_run(nested: bool) -> None:
+    looping = [True]
+
+    async def stubborn(run: Run) -> None:
+        while looping:
+            with suppress(asyncio.CancelledError):
+                await run.sleep(3600)
+
+    async def racing(run: Run) -> None:
+        await run.first(run.gather(stubborn(run)) if nested else stubborn(run), run.step("a", nothing))
+
+    assert (await fault_of(racing))["code"] == "CancellationSwallowed"
+    looping.clear()
+
+
+async def test_a_branch_that_lost_may_clear_up_with_a_step() -> None:
+    cleared = []
+
+    @body("tidy", effects=["a", "clear"])
+    async def tidy(run: Run) -> int:
+        async def loser() -> None:
+            try:
+                await run.sleep(3600)
+            finally:
+                await run.step("clear", lambda: cleared.append(1))
+
+        won = await run.first(loser(), run.step("a", nothing))
+        await run.sleep(60)
+        return won.branch
+
+    world = World(tidy)
+    row = await world.to_the_end("tidy")
+    assert (row.status, row.result, cleared) == ("success", 1, [1])

@@ -1,15 +1,18 @@
 """The schedule, its decision, and Retry-After in all its shapes (case C06)."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.bodies import ONCE, BodyMisdeclared, Failed, Retry, Run, RunRetryTagUnretryable, Step, body
-from moorage.bodies.retry import decide
+from moorage.bodies.retry import decide, opened_with
 from moorage.bodies.retry_after import retry_after
+from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
-from moorage.kernel.limits import UPSTREAM_WAIT_SECONDS
+from moorage.kernel.limits import RETRY_DELAY_MS, RETRY_FACTOR, RETRY_JITTER_MS, UPSTREAM_WAIT_SECONDS
 from tests.unit.bodies.memory import START, World
 
 PLAIN = Retry(jitter_ms=0)
@@ -66,7 +69,19 @@ def test_retry_on_another_tag_is_refused_where_it_is_written(tag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attempts": 0}, {"attempts": 101}, {"base_ms": -1}, {"factor": 0.5}, {"backoff": "linear"}]
+    "wrong",
+    [
+        {"attempts": 0},
+        {"attempts": 101},
+        {"base_ms": -1},
+        {"base_ms": RETRY_DELAY_MS + 1},
+        {"clamp_ms": RETRY_DELAY_MS + 1},
+        {"jitter_ms": RETRY_JITTER_MS + 1},
+        {"factor": 0.5},
+        {"factor": RETRY_FACTOR + 1},
+        {"factor": float("nan")},
+        {"backoff": "linear"},
+    ],
 )
 def test_a_schedule_without_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BodyMisdeclared):
@@ -100,6 +115,11 @@ SHAPES = [
     (["3", "120"], 120.0),
     (["120", "3"], 120.0),
     (["soon", "3"], 3.0),
+    (["3, 120"], 120.0),
+    (["soon,3"], 3.0),
+    (["Sun, 01 Mar 2020 12:00:00 GMT, 7"], 7.0),
+    (["7, Sun, 01 Mar 2020 12:00:00 GMT"], 7.0),
+    ([","], None),
     ([], None),
 ]
 
@@ -206,3 +226,80 @@ async def test_a_restart_grants_no_attempt_anew() -> None:
         assert await world.again() == "waiting"
     assert await world.again() == "failed"
     assert [attempt for attempt, _ in calls] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.clause("runs.single-attempt", "runs.no-compensation")
+async def test_a_schedule_of_one_attempt_tries_once_and_nothing_is_undone() -> None:
+    did: list[str] = []
+
+    @body("once", effects=["reserve", "charge"])
+    async def once(run: Run) -> None:
+        def charge() -> None:
+            did.append("charge")
+            raise Failed("Transient", "gone")
+
+        await run.step("reserve", lambda: did.append("reserve"))
+        await run.step("charge", charge, retry=ONCE)
+
+    world = World(once)
+    assert await world.run("once") == "failed"
+    assert world.row.error == {"tag": "Transient", "message": "gone", "step": "charge"}
+    assert did == ["reserve", "charge"]
+    assert [(entry.key.label, entry.state) for entry in world.row.entries.values()] == [
+        ("reserve", "done"),
+        ("charge", "failed"),
+    ]
+
+
+@pytest.mark.clause("runs.pressure-is-local")
+async def test_a_throttled_run_holds_up_nobody_else_on_its_host() -> None:
+    @body("polite", effects=["call"])
+    async def polite(run: Run, throttled: bool) -> int:
+        def call() -> int:
+            if throttled:
+                raise Failed("RateLimited", "slow down", retry_after=300)
+            return 1
+
+        return await run.step("call", call)
+
+    world = World(polite)
+    tasks = [world.host.start(world.memory.open("polite", index == 0, name=f"exe_{index}")) for index in range(5)]
+    ended = [await world.clock.drive(task) for task in tasks]
+    assert ended == ["waiting", *["success"] * 4]
+    assert world.clock.now() == START
+
+
+# --- where a schedule comes from -------------------------------------------------------------------------------------
+
+
+@body("thrice", effects=["own", "plain"], retry=Retry(attempts=3, base_ms=0, jitter_ms=0))
+async def thrice(run: Run, label: str) -> None:
+    def fails() -> None:
+        raise Failed("Transient", "not yet")
+
+    own = Retry(attempts=4, base_ms=0, jitter_ms=0) if label == "own" else None
+    await run.step(label, fails, retry=own)
+
+
+@pytest.mark.clause("runs.schedule")
+@pytest.mark.parametrize(
+    ("label", "told", "attempts"),
+    [("plain", None, 3), ("plain", 2, 2), ("plain", 5, 5), ("own", None, 4), ("own", 2, 4)],
+)
+async def test_a_step_s_schedule_stands_above_the_execution_s_and_that_above_the_body_s(
+    label: str, told: int | None, attempts: int
+) -> None:
+    world = World(thrice)
+    retry = None if told is None else Retry(attempts=told, base_ms=0, jitter_ms=0).wire()
+    opened = replace(world.memory.open("thrice", label), retry=retry)
+    assert await world.clock.drive(world.host.run(opened)) == "failed"
+    (entry,) = world.row.entries.values()
+    assert (entry.state, entry.attempt) == ("failed", attempts)
+
+
+def test_a_schedule_comes_back_from_json_as_it_was() -> None:
+    one = Retry(attempts=7, base_ms=5, factor=1.5, backoff="fixed", clamp_ms=9, jitter_ms=1, retry_on=["RateLimited"])
+    told = canonical.loads(canonical.dumps(one.wire()).encode())
+    assert opened_with(told, ONCE).wire() == one.wire()
+    assert opened_with({**told, "of_a_later_house": 1}, ONCE).wire() == one.wire()
+    assert opened_with(None, ONCE) is ONCE

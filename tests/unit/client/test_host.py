@@ -1,6 +1,7 @@
 """A host outside the Worker, against the application on SQLite: the same body files, the substrate over HTTP."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,7 +30,7 @@ from moorage.kernel.errors import (
     StorageBindingUnavailable,
 )
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, JSON_VALUES
-from moorage.runs.protocol import Claim, Claimed, Close, CommitCursor, Execution, Record, Recorded, SetMetadata
+from moorage.runs.protocol import Claim, Claimed, Close, CommitCursor, Execution, Operation, Record, Recorded, SetMetadata
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from tests.unit.api.conftest import ROOT, House
@@ -37,10 +38,16 @@ from tests.unit.api.conftest import ROOT, House
 calls: list[Any] = []
 
 
+def noted(what: Any, value: Any) -> Any:
+    """The value, after it was noted that somebody asked for it."""
+    calls.append(what)
+    return value
+
+
 @body("parcel", effects=["weigh", each("stamp")])
 async def parcel(run: Run, given: dict[str, Any]) -> dict[str, Any]:
-    grams = await run.step("weigh", lambda: calls.append("weigh") or given["pieces"] * 120)
-    stamps = [await run.step("stamp", lambda n=n: calls.append(n) or n, input=n) for n in range(given["pieces"])]
+    grams = await run.step("weigh", lambda: noted("weigh", given["pieces"] * 120))
+    stamps = [await run.step("stamp", lambda n=n: noted(n, n), input=n) for n in range(given["pieces"])]
     return {"grams": grams, "stamps": stamps}
 
 
@@ -234,6 +241,47 @@ async def test_a_host_serves_what_is_started_by_name(moorage: Moorage, house: Ho
     assert host.held == {}
 
 
+class Overheard(httpx.ASGITransport):
+    """The application, and what is asked of it and answered."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app=app)
+        self.asked: list[tuple[str, str]] = []
+        self.answered: list[tuple[str, str]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((request.url.path, (await request.aread()).decode()))
+        answer = await super().handle_async_request(request)
+        self.answered.append((request.url.path, (await answer.aread()).decode()))
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+@pytest.mark.clause("awake.mint", "runs.substrate")
+async def test_whoever_goes_on_is_handed_the_tokens_and_nobody_else(
+    app: Application, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    overheard = Overheard(app)
+    async with Moorage("http://moorage.test", ROOT, transport=overheard) as moorage:
+        host = Host(moorage, asks)
+        running = asyncio.create_task(host.run("asks"))
+
+        async def suspended() -> bool:
+            return [run.status for run in (await moorage.runs.list()).items] == ["suspended"]
+
+        await until(suspended)
+        token = the_token(house)
+        (execution,) = house.connection.execute("SELECT execution_id FROM executions").fetchone()
+        await moorage.wire.call("GET", f"/executions/{execution}")
+        await moorage.awakeables.resolve(token, {"yes": 1})
+        assert await asyncio.wait_for(running, 10) == {"yes": 1}
+    minted = [body for path, body in overheard.asked if path.endswith("/journal") and '"mint"' in body]
+    assert len(minted) == 1
+    told = [path for path, body in overheard.answered if token in body]
+    assert told == [f"/executions/{execution}/journal", "/executions/claim"]
+    assert not [one for one in caplog.records if one.name != "httpx" and token in one.getMessage()]
+
+
 @pytest.mark.clause("runs.substrate", "runs.poll")
 async def test_a_stop_ends_what_a_host_is_at(moorage: Moorage, house: House) -> None:
     host = Host(moorage, *ALL)
@@ -337,7 +385,7 @@ async def test_whatever_is_sent_again_answers_the_same(moorage: Moorage) -> None
     fence = execution.fence
     again = await substrate.open({"body": "far", "input": None, "holder": "h", "build": BUILD}, "k")
     assert (again.execution_id, again.lease) == (execution.execution_id, execution.lease)
-    operations = [Claim(KEY, "step", "0"), Record(KEY, Value.of("1"))]
+    operations: list[Operation] = [Claim(KEY, "step", "0"), Record(KEY, Value.of("1"))]
     first, second = [await substrate.apply(fence, operations) for _ in range(2)]
     assert isinstance(second[1], Recorded)
     assert first[1] == second[1]

@@ -1,6 +1,7 @@
 """Driving executions inside one object: nothing poked is forgotten, and the alarm is set for long work only."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 from moorage.edge.driving import Driver
@@ -31,6 +32,10 @@ class Bench:
     @property
     def busy(self) -> bool:
         return bool(self.tasks)
+
+    @property
+    def driven(self) -> Collection[str]:
+        return self.tasks
 
     def start(self, execution: Execution) -> "asyncio.Task[Any]":
         return self.spawn(execution.execution_id, takes=False)
@@ -98,7 +103,32 @@ async def test_a_poke_takes_what_is_due_and_leaves_what_is_not() -> None:
     bench.due = {"a": 1}
     assert bench.driver.poke(["b", "a"]) == []
     await turns()
-    assert bench.log[:3] == ["take b", "take a", "run a"]
+    assert bench.log == ["take b", "take a", "run a"]
+    bench.held["a"].set()
+    assert await bench.driver.settle(1)
+
+
+async def test_what_one_poke_took_is_not_looked_after_again() -> None:
+    bench = Bench()
+    bench.due = {"a": 2}
+    bench.driver.poke(["a"])
+    await turns()
+    bench.held["a"].set()
+    assert await bench.driver.settle(1)
+    await turns()
+    assert bench.log == ["take a", "run a"]
+
+
+async def test_a_poke_while_it_is_being_taken_is_looked_after() -> None:
+    bench = Bench()
+    bench.driver.poke(["a"])
+    bench.driver.poke(["a"])
+    bench.due = {"a": 0}
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    bench.due = {"a": 1}  # what the second poke told of came after the first had looked
+    await turns()
+    assert bench.log == ["take a", "take a", "run a"]
     bench.held["a"].set()
     assert await bench.driver.settle(1)
 

@@ -1,5 +1,7 @@
 """A transaction as data: what it holds before anything is sent."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from moorage.kernel.errors import LeaseFenced, RecordExists, RecordUnknown, StorageLimitExceeded
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import SQL_BYTES, SQL_PARAMETERS, SQL_VALUE_BYTES
-from moorage.store.transaction import PRECONDITIONS, Answer, Reading, Scalar, Transaction, check_limits, positional
+from moorage.store.transaction import PRECONDITIONS, Answer, Reading, Scalar, Transaction, positional
 
 NOW = Instant(1_800_000_000_000)
 
@@ -80,21 +82,48 @@ def test_a_message_is_mapped_to_the_error_that_was_foreseen(prefix: str) -> None
 
 @pytest.mark.clause("kernel.limits")
 def test_the_platform_s_limits_at_the_bound_and_past_it() -> None:
-    check_limits("x" * SQL_BYTES, ())
-    check_limits("", (1,) * SQL_PARAMETERS)
-    check_limits("", ("é" * (SQL_VALUE_BYTES // 2), 2**53, -(2**53)))
-    refused: list[tuple[str, tuple[Scalar, ...]]] = [
-        ("x" * (SQL_BYTES + 1), ()),
-        ("é" * (SQL_BYTES // 2 + 1), ()),
-        ("", (1,) * (SQL_PARAMETERS + 1)),
-        ("", ("é" * (SQL_VALUE_BYTES // 2) + "x",)),
-        ("", ("lone \ud800",)),
-        ("", (2**53 + 1,)),
-        ("", (-(2**53) - 1,)),
+    add("x" * SQL_BYTES)
+    add(listed(SQL_PARAMETERS), *([1] * SQL_PARAMETERS))
+    add(listed(3), "é" * (SQL_VALUE_BYTES // 2), 2**53, -(2**53))
+    refused: list[tuple[str, list[Scalar]]] = [
+        ("x" * (SQL_BYTES + 1), []),
+        ("é" * (SQL_BYTES // 2 + 1), []),
+        (listed(SQL_PARAMETERS + 1), [1] * (SQL_PARAMETERS + 1)),
+        (listed(1), ["é" * (SQL_VALUE_BYTES // 2) + "x"]),
+        (listed(1), ["lone \ud800"]),
+        (listed(1), [2**53 + 1]),
+        (listed(1), [-(2**53) - 1]),
     ]
     for sql, values in refused:
         with pytest.raises(StorageLimitExceeded):
-            check_limits(sql, values)
+            add(sql, *values)
+
+
+class Word(str):
+    """Text of a type of its own."""
+
+
+@pytest.mark.parametrize(("value", "bound"), [(True, 1), (False, 0), (Word("a"), "a"), (1.5, 1.5), (None, None)])
+def test_a_value_is_bound_as_what_it_is(value: Any, bound: Scalar) -> None:
+    reading = Reading()
+    reading.ask("SELECT :a", a=value)
+    (found,) = reading.statements[0].values
+    assert (found, type(found)) == (bound, type(bound))
+
+
+def test_what_is_neither_text_nor_a_number_is_not_bound() -> None:
+    with pytest.raises(TypeError, match="parameter a is a list"):
+        Reading().ask("SELECT :a", a=[])  # type: ignore[arg-type]
+
+
+def add(sql: str, *values: Scalar) -> None:
+    """Put a statement with these values into a batch."""
+    Reading().ask(sql, **{f"v{number}": value for number, value in enumerate(values)})
+
+
+def listed(count: int) -> str:
+    """A statement with so many parameters."""
+    return f"SELECT {', '.join(f':v{number}' for number in range(count))}"
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=40), st.text(alphabet="abc_:' ?1", max_size=40))

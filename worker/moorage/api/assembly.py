@@ -6,7 +6,7 @@ from collections.abc import Callable
 from moorage.api.lives import HostLives, Lives
 from moorage.api.ports import Bodies, NoBodies, Ports, Runners, Settings, TestClock, Wake
 from moorage.api.runners import OWN, HostRunners, body_of
-from moorage.awakeables.due import AwakeableDeadlines
+from moorage.awakeables.due import AwakeableDeadlines, AwakeableRetention
 from moorage.blobs.due import AbandonedUploads, BlobDeletions, BlobSweep
 from moorage.catalog.access import is_alive
 from moorage.catalog.credentials import Credentials
@@ -43,6 +43,7 @@ def due_works(blobs: Blobs | None = None) -> list[DueWork]:
         RunsDue(),
         Retention(),
         RunRetention(),
+        AwakeableRetention(),
         ExpiredKeys(),
         ExpiredInterests(),
         HistorySeals(),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.api.requests import ApiRequest
-from moorage.runs import authority, remote_bodies
+from moorage.runs import authority, inputs, remote_bodies
 from moorage.runs.protocol import BodyInfo
 
 
@@ -26,3 +26,11 @@ def check_input(request: ApiRequest, info: BodyInfo, value: Any) -> None:
     """
     if info.host == "worker":
         request.ports.bodies.check_input(info.name, value)
+
+
+def check_again(request: ApiRequest, info: BodyInfo, value: Any) -> None:
+    """The same for an input that another build took: of a host's body the schema is asked, as far as the house can."""
+    if info.host == "worker":
+        check_input(request, info, value)
+    else:
+        inputs.check(info.input_schema, value)

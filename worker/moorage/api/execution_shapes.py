@@ -11,7 +11,16 @@ from moorage.api.fields import Epoch, JsonObject, ProblemShown, Sent, Shown, Sho
 from moorage.api.operations import BodyName, KeyedSent, OperationSent, ScopeName, Sha256
 from moorage.guards.model import EvidenceClass
 from moorage.journal.model import Kind, State
-from moorage.kernel.limits import APPLY_OPERATIONS, CLAIM_BATCH, ID_CHARACTERS, RETRY_ATTEMPTS, WAIT_SECONDS
+from moorage.kernel.limits import (
+    APPLY_OPERATIONS,
+    CLAIM_BATCH,
+    ID_CHARACTERS,
+    RETRY_ATTEMPTS,
+    RETRY_DELAY_MS,
+    RETRY_FACTOR,
+    RETRY_JITTER_MS,
+    WAIT_SECONDS,
+)
 from moorage.kernel.refusals import refused
 from moorage.runs.protocol import Build, Grain, Status
 
@@ -49,15 +58,17 @@ class StepRetrySent(Sent):
     """When steps of this run are tried again that name no schedule of their own; it supersedes the body's.
 
     `attempts` counts the first one. The delays grow from `base_ms` by `factor` up to `clamp_ms`, and less than `jitter_ms`
-    is added to each.
+    is added to each. `retry_on` may narrow the tags that are tried again. A pending execution that is joined keeps its
+    schedule unless the opening brings one.
     """
 
     attempts: int = Field(default=5, ge=1, le=int(RETRY_ATTEMPTS))
-    base_ms: int = Field(default=100, ge=0, le=7 * 86_400_000)
-    factor: float = Field(default=2, ge=1, le=1000)
+    base_ms: int = Field(default=100, ge=0, le=int(RETRY_DELAY_MS))
+    factor: float = Field(default=2, ge=1, le=int(RETRY_FACTOR))
     backoff: Literal["exponential", "fixed"] = "exponential"
-    clamp_ms: int = Field(default=30_000, ge=0, le=7 * 86_400_000)
-    jitter_ms: int = Field(default=250, ge=0, le=30_000)
+    clamp_ms: int = Field(default=30_000, ge=0, le=int(RETRY_DELAY_MS))
+    jitter_ms: int = Field(default=250, ge=0, le=int(RETRY_JITTER_MS))
+    retry_on: list[Literal["RateLimited", "Transient"]] = Field(default=["RateLimited", "Transient"], max_length=2)
 
 
 class OpenSent(Sent):
@@ -70,10 +81,6 @@ class OpenSent(Sent):
     build: BuildSent | None = None
     retry: StepRetrySent | None = None
     metadata: JsonObject = Field(default_factory=dict)
-
-    def config(self) -> JsonObject:
-        """What the execution is opened with, beside its scope's configuration."""
-        return {} if self.retry is None else {"retry": self.retry.model_dump()}
 
 
 class CanExecute(Sent):
@@ -193,6 +200,17 @@ class PinsShown(Shown):
     input: str
 
 
+class AwakeableHeldShown(Shown):
+    """An awakeable that the execution has minted, by its entry's key, with the token, for whoever holds the execution."""
+
+    label: str
+    input_sha256: str
+    id: str
+    token: str
+    deadline: ShownInstant
+    url: str
+
+
 class ExecutionShown(Shown):
     """An execution that the host holds, with what was recorded before."""
 
@@ -210,8 +228,10 @@ class ExecutionShown(Shown):
     stop: StopShown | None = None
     metadata: JsonObject
     config: JsonObject
+    retry: JsonObject | None = None
     capabilities: list[str]
     started_at: ShownInstant
+    minted: list[AwakeableHeldShown] | None = None
 
 
 class DueShown(Shown):

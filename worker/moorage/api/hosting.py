@@ -13,6 +13,7 @@ from moorage.api.waiting import spend
 from moorage.journal.model import Fence
 from moorage.kernel.errors import StorageCapabilityMissing
 from moorage.runs.substrate import LocalSubstrate
+from moorage.runs.take import Tokens
 from moorage.store.ports import Blobs
 from moorage.timers.bell import Wish, Woken
 
@@ -42,6 +43,12 @@ def substrate_of(request: ApiRequest) -> LocalSubstrate:
         ports.bodies.get,
         ports.wake,
     )
+
+
+def tokens_of(request: ApiRequest) -> Tokens:
+    """What tells the tokens of awakeables to whoever holds their execution."""
+    settings = request.ports.settings
+    return Tokens(settings.derivation_keys, settings.url or request.origin)
 
 
 async def held(request: ApiRequest, execution_id: str, epoch: int) -> Fence:

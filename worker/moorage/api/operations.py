@@ -35,9 +35,10 @@ S = TypeVar("S", bound="Sent")
 _Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
 Label = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS), description="The step's label.")]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 in lower-case hex.")]
+_POSITION = r"^[0-9]{1,9}(\.[0-9]{1,9}/[0-9]{1,9})*$"
 Position = Annotated[
     str,
-    Field(max_length=int(TEXT_CHARACTERS), pattern="^[0-9][0-9./]*$", description="Where in the body it is asked for."),
+    Field(max_length=int(TEXT_CHARACTERS), pattern=_POSITION, description="Where in the body it is asked for."),
 ]
 Attempt = Annotated[int, Field(ge=1, le=10 * int(RETRY_ATTEMPTS))]
 BodyName = Annotated[str, Field(min_length=1, max_length=int(BODY_NAME_CHARACTERS), description="A body's name.")]

@@ -22,10 +22,6 @@ class RunSent(Sent):
     retry: StepRetrySent | None = None
     metadata: JsonObject = Field(default_factory=dict)
 
-    def config(self) -> JsonObject:
-        """What the execution is opened with, beside its scope's configuration."""
-        return {} if self.retry is None else {"retry": self.retry.model_dump()}
-
 
 class StartedShown(Shown):
     """The run that was started, or that the same Idempotency-Key started before."""

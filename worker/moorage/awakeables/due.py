@@ -1,11 +1,19 @@
-"""Deadlines of awakeables as due work of the Clock (clauses awake.deadline, timers.alarm)."""
+"""What the Clock does for awakeables: it times them out, and removes those that are long over (clauses awake.deadline,
+timers.alarm)."""
+
+from typing import Final
 
 from moorage.awakeables import statements
-from moorage.history.append import append_told
+from moorage.blobs import references
+from moorage.history.append import CLOCK, append_selected, append_told
 from moorage.journal.wake import wake
 from moorage.kernel.instants import Instant
+from moorage.kernel.limits import AWAKE_RETENTION_SECONDS
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
+
+SWEEP_AWAKEABLES: Final = 100
+"""Awakeables that one transaction removes."""
 
 
 class AwakeableDeadlines:
@@ -24,3 +32,26 @@ class AwakeableDeadlines:
         wake(tx, statements.WAITING_DUE, id=item)
         await db.commit(tx)
         return changed.changes
+
+
+class AwakeableRetention:
+    """Awakeables that no run minted and that ended AWAKE_RETENTION_SECONDS ago are removed, with their payloads; from then
+    on their tokens are unknown. Those of runs go with the last run of their execution.
+
+    It falls due at the full ten minutes.
+    """
+
+    name = "awakeable_retention"
+    coalesces = True
+    earliest = statements.EARLIEST_ENDED
+    page = statements.ENDED
+
+    async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """Remove at most SWEEP_AWAKEABLES, in one round trip; what is left is listed again at once."""
+        old = {"before": now - int(AWAKE_RETENTION_SECONDS) * 1000, "limit": SWEEP_AWAKEABLES}
+        tx = Transaction(now)
+        append_selected(tx, CLOCK, "awakeable.removed", statements.REMOVING_OLD, many=True, **old)
+        references.release_selected(tx, statements.OLD, **old)
+        removed = tx.run(statements.REMOVE_OLD, **old)
+        await db.commit(tx)
+        return removed.changes

@@ -5,17 +5,17 @@ them, and only if there is none yet. `insert` then makes the awakeable if the en
 the entry has in either case; `told` makes of that what the host is answered. All of it is one transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.awakeables import checks, statements
-from moorage.awakeables.derive import Keys, mint_token
+from moorage.awakeables.derive import Keys, mint_token, token_for
 from moorage.awakeables.derive import told as told_token
 from moorage.awakeables.model import token_sha256
 from moorage.catalog.access import Caller
 from moorage.history.append import append_selected
-from moorage.journal.model import EntryKey
+from moorage.journal.model import Entry, EntryKey
 from moorage.kernel import canonical, ids
 from moorage.kernel.instants import Instant, render
 from moorage.store.transaction import Answer, Row, Transaction
@@ -88,6 +88,24 @@ def insert(tx: Transaction, caller: Caller, prepared: Prepared) -> Answer:
     data = canonical.dumps({"deadline": render(prepared.deadline), "execution": wanted.execution_id})
     append_selected(tx, caller.subject, "awakeable.minted", statements.CHANGED_BY_ID, id=prepared.id, data=data)
     return tx.run(statements.OF_ENTRY, **entry)
+
+
+def of_execution(tx: Transaction, execution_id: str) -> Answer:
+    """Ask for the awakeables of an execution; `tokens` makes of the rows what its holder is answered."""
+    return tx.run(statements.OF_EXECUTION, execution_id=execution_id)
+
+
+def tokens(keys: Keys, entries: Iterable[Entry], rows: Sequence[Row]) -> dict[EntryKey, Told]:
+    """The awakeables of the entries that minted them, with their tokens. One whose token is lost is left out: whoever asks
+    for it is told so, and nobody else is."""
+    by_id = {row["id"]: row for row in rows}
+    found: dict[EntryKey, Told] = {}
+    for entry in entries:
+        row = by_id.get(entry.ref) if entry.kind == "awakeable" else None
+        token = None if row is None else token_for(keys, row["token_sha256"], row["id"])
+        if row is not None and token is not None:
+            found[entry.key] = Told(row["id"], token, row["deadline"])
+    return found
 
 
 def told(keys: Keys, wanted: Wanted, row: Row) -> Told:

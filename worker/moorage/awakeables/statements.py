@@ -3,6 +3,7 @@
 from typing import Final
 
 from moorage.history.append import CLOCK
+from moorage.kernel.limits import AWAKE_RETENTION_SECONDS
 
 JOURNAL: Final = "moorage:journal"
 """The actor of an end that the registry took from the journal."""
@@ -52,6 +53,9 @@ OF_ENTRY = """
 SELECT a.id, a.token_sha256, a.deadline FROM journal AS j JOIN awakeables AS a ON a.id = j.ref
 WHERE j.execution_id = :execution_id AND j.label = :entry AND j.input_sha256 = :input_sha256
 """
+
+# The awakeables of an execution, with what proves that a token is its own.
+OF_EXECUTION = "SELECT id, token_sha256, deadline FROM awakeables WHERE execution_id = :execution_id"
 
 # The history entry of the awakeable of an id that the statement just before changed.
 CHANGED_BY_ID = """
@@ -226,3 +230,26 @@ SELECT id AS item, deadline AS due FROM awakeables WHERE state = 'pending' AND d
 AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'awakeable_timed_out' AND item = awakeables.id)
 ORDER BY deadline, id LIMIT CAST(:limit AS INTEGER)
 """
+
+# --- retention ---
+
+# The full ten minutes at or after the first instant at which one of no run has been over for long enough.
+EARLIEST_ENDED = f"""
+SELECT (ended_at + {int(AWAKE_RETENTION_SECONDS) * 1000} + 599999) / 600000 * 600000 AS due FROM awakeables
+WHERE ended_at IS NOT NULL AND execution_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'awakeable_retention' AND item = 'sweep')
+ORDER BY ended_at LIMIT 1
+"""
+ENDED = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_ENDED}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
+
+# Those of no run that have been over for longest, as holders of their payloads.
+OLD = """
+SELECT id AS value FROM awakeables WHERE execution_id IS NULL AND ended_at <= :before
+ORDER BY ended_at, id LIMIT CAST(:limit AS INTEGER)
+""".strip()
+REMOVING_OLD = f"""
+SELECT row_number() OVER (ORDER BY ended_at, id) AS ordinal, id AS subject, NULL AS kind, NULL AS content_sha256,
+    '{{}}' AS data
+FROM awakeables WHERE id IN ({OLD})
+"""
+REMOVE_OLD = f"DELETE FROM awakeables WHERE id IN ({OLD})"

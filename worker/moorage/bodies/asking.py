@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import pydantic_core
 from pydantic import ValidationError
 
 from moorage.bodies.branches import Branch
@@ -18,7 +17,8 @@ from moorage.bodies.retry import Retry, decide
 from moorage.bodies.values import value_of
 from moorage.bodies.waits import Awakeable
 from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_hash
-from moorage.kernel.errors import FailureTag, InternalError, MoorageError
+from moorage.kernel import canonical
+from moorage.kernel.errors import AwakeableTokenLost, FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
 from moorage.runs.tracing_context import traceparent
@@ -266,22 +266,32 @@ async def sleep(engine: Core, branch: Branch, seconds: float) -> None:
 
 
 async def mint(engine: Core, operation: Callable[[str], Operation], branch: Branch, key: EntryKey) -> Minted:
-    """An awakeable, with the same token as on every earlier pass."""
+    """An awakeable, with the same token as on every earlier pass; what was handed over is not asked for.
+
+    A token that is lost ends the run, not the execution: with the key that made it a later run goes on.
+    """
     position, _ = engine.ask(branch, key)
-    outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
-    return expect(outcome, Minted)
+    known = engine.minted.get(key)
+    if known is not None:
+        return known
+    try:
+        outcome = (await _refusable(engine, operation(position), key, "awakeable", position))[0]
+    except AwakeableTokenLost as lost:
+        raise engine.misused(lost) from None
+    engine.minted[key] = expect(outcome, Minted)
+    return engine.minted[key]
 
 
 async def awaited(engine: Core, handle: Awakeable) -> Any:
     """The recorded end of an awakeable."""
     key = EntryKey(handle.label, wait_hash(handle.token))
-    branch, token = engine.enter(handle.label)
+    branch, token = await engine.begin(handle.label)
     try:
         position, entry = engine.ask(branch, key)
         entry = await _until_ended(
             engine, key, entry, lambda: Await(key, position, handle.id), "wait", position, handle.deadline, handle.id
         )
-        return pydantic_core.from_json(await ended(engine, entry))
+        return canonical.stored(await ended(engine, entry))
     finally:
         engine.leave(branch, token)
 
@@ -290,7 +300,7 @@ async def child(engine: Core, branch: Branch, key: EntryKey, operation: Callable
     """The recorded end of a child run."""
     position, entry = engine.ask(branch, key)
     entry = await _until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
-    return pydantic_core.from_json(await ended(engine, entry))
+    return canonical.stored(await ended(engine, entry))
 
 
 async def _until_ended(
@@ -323,13 +333,15 @@ async def at_once(engine: Core, branch: Branch, key: EntryKey, kind: Kind, opera
     if entry is None or entry.state not in ("done", "failed", "canceled"):
         outcome = (await _refusable(engine, operation(position), key, kind, position))[0]
         entry = engine.replay.entries[key] = expect(outcome, Recorded).entry
-    return pydantic_core.from_json(await ended(engine, entry))
+    return canonical.stored(await ended(engine, entry))
 
 
 async def _refusable(engine: Core, operation: Operation, key: EntryKey, kind: Kind, position: str) -> list[Outcome]:
     """Commit it. What the house refuses is recorded as the step's failure, so that a replay meets the same."""
     try:
         return await engine.commit(operation)
+    except AwakeableTokenLost:
+        raise  # the awakeable stands recorded, and is none of the body's failures
     except MoorageError as refusal:
         told = failure(refusal.tag, refusal.detail, refusal.code)
         engine.commits.later(Claim(key, kind, position), Fail(key, 1, told))
@@ -345,10 +357,10 @@ def drawn(engine: Core, branch: Branch, label: str, kind: Kind, draw: Callable[[
     key = placed(label, branch.position())
     position, entry = engine.ask(branch, key)
     if entry is not None and entry.value is not None and entry.value.text is not None:
-        return pydantic_core.from_json(entry.value.text)
+        return canonical.stored(entry.value.text)
     text = write(draw())
     record(engine, position, key, kind, text, began=engine.world.now(), put=True)
-    return pydantic_core.from_json(text)
+    return canonical.stored(text)
 
 
 def expect(outcome: Outcome, kind: type[T]) -> T:

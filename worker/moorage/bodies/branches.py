@@ -10,12 +10,24 @@ from typing import Final
 class Branch:
     """One sequence of a body: the body itself, or one coroutine of a gather or a first."""
 
-    __slots__ = ("busy", "count", "path")
+    __slots__ = ("_lost", "_outer", "busy", "count", "path", "refused")
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", outer: "Branch | None" = None) -> None:
         self.path = path
         self.count = 0
         self.busy: str | None = None
+        self.refused = 0
+        self._outer = outer
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether this branch, or one that it lies inside, lost a first and was canceled."""
+        return self._lost or (self._outer is not None and self._outer.lost)
+
+    def lose(self) -> None:
+        """Another branch of the first has won."""
+        self._lost = True
 
     def position(self) -> str:
         """Where the next thing stands."""
@@ -23,7 +35,7 @@ class Branch:
 
     def child(self, position: str, index: int) -> "Branch":
         """Branch `index` of the join at `position`."""
-        return Branch(f"{position}.{index}/")
+        return Branch(f"{position}.{index}/", self)
 
 
 BRANCH: Final[ContextVar[Branch]] = ContextVar("moorage_branch")

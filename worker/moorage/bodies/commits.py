@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
+from moorage.bodies.tasks import begin, future
 from moorage.journal.model import EntryKey, Fence
-from moorage.kernel.errors import LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
+from moorage.kernel.errors import BlobBusy, LeaseExpired, LeaseFenced, MoorageError, StorageBindingUnavailable
 from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
 from moorage.runs.guarding import GUARDING
 from moorage.runs.guarding import MOST as MOST_GUARDING
@@ -42,10 +43,6 @@ _FIRST_PAUSE: Final = 0.1
 _PATIENCE: Final = 3
 
 log = logging.getLogger("moorage.bodies")
-
-
-class Superseded(LeaseFenced):
-    """Somebody else recorded another value under this execution: what the body has seen is not what is kept."""
 
 
 @dataclass(slots=True)
@@ -137,7 +134,7 @@ class Commits:
         group = _Group(operations)
         self._queue.append(group)
         if self.several or self._flusher is not None or self._sending:
-            group.waiter = asyncio.get_running_loop().create_future()
+            group.waiter = future()
             self._start()
             await group.waiter
         else:
@@ -232,7 +229,7 @@ class Commits:
             self._quiet = None
         if self._flusher is None and self.open:
             # In the engine's own context: the body's would have the transport's requests taken for the body's.
-            self._flusher = asyncio.get_running_loop().create_task(self._flush(), context=self._context.copy())
+            self._flusher = begin(self._flush(), context=self._context.copy())
 
     async def _flush(self) -> None:
         try:
@@ -286,7 +283,8 @@ class Commits:
                 ):
                     self.claims.pop(operation.key, None)
                 if isinstance(outcome, Recorded) and isinstance(operation, (Record, Put)) and _another(operation, outcome):
-                    self.lose(Superseded(f"another value of {operation.key.label!r} was recorded first"))
+                    # What the body has seen is not what is kept: somebody else holds the execution.
+                    self.lose(LeaseFenced(f"another value of {operation.key.label!r} was recorded first"))
         return True
 
     async def _alone(self, group: _Group) -> None:
@@ -301,7 +299,7 @@ class Commits:
         for remaining in range(_TRIES - 1, -1, -1):
             try:
                 return await self._substrate.apply(self._fence, operations)
-            except StorageBindingUnavailable:
+            except (StorageBindingUnavailable, BlobBusy):
                 if not remaining or not self.open:
                     raise
             await self._sleep(pause)

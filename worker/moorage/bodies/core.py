@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import Token
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import httpx
 from pydantic import ValidationError
@@ -18,19 +18,33 @@ from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, CALLBACK, Branch
 from moorage.bodies.commits import Commits, Sleep
 from moorage.bodies.declare import Body
-from moorage.bodies.errors import CallbackLimited, ReplayDivergence, StepFailed, StepMisuse, StepOverlap
+from moorage.bodies.errors import (
+    CallbackLimited,
+    CancellationSwallowed,
+    ReplayDivergence,
+    StepFailed,
+    StepMisuse,
+    StepOverlap,
+)
 from moorage.bodies.holding import Holder
 from moorage.bodies.observe import Spans, Telling
 from moorage.bodies.replay import Replay
+from moorage.bodies.retry import opened_with
+from moorage.bodies.tasks import future
 from moorage.bodies.values import Shape, value_of
 from moorage.bodies.waits import Wait
 from moorage.guards.model import EntityLease
 from moorage.journal.model import ENDED, Entry, EntryKey, Kind
 from moorage.kernel import canonical
-from moorage.kernel.errors import CapabilityUnwired, FailureTag, MoorageError, RunMetadataTooLarge
+from moorage.kernel.errors import CapabilityUnwired, FailureTag, JournalFull, MoorageError, RunMetadataTooLarge
 from moorage.kernel.instants import Instant, after
-from moorage.kernel.limits import JOURNAL_REPLAY_BYTES, METADATA_BYTES
-from moorage.runs.protocol import Execution, Observer, Operation, Outcome, SetMetadata, Substrate
+from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, METADATA_BYTES
+from moorage.runs.protocol import Execution, Minted, Observer, Operation, Outcome, SetMetadata, Substrate
+
+PATIENCE: Final = 3
+"""How often one branch may go on asking after it was told to end."""
+
+_SWALLOWED: Final = "after every cancellation by run.first: let asyncio.CancelledError pass"
 
 
 class RunDeadline(Exception):
@@ -115,12 +129,16 @@ class Core:
         self.entities: dict[tuple[str, str], HeldEntity] = {}
         self.telling = Telling(execution, world.now, world.observer, world.spans)
         self.commits = Commits(world.substrate, execution.fence, world.sleep, self.telling.applied, self._changed)
+        self.retry = opened_with(execution.retry, body.retry)
+        self.minted: dict[EntryKey, Minted] = dict(execution.minted)
         self.flights: dict[EntryKey, list[Wait]] = {}
         self.prelude: list[Operation] = []
         self.fault: Exception | None = None
         self.woken = False
+        self.stuck = False
         self.stopping = execution.stop is not None
         self.running = 1
+        self._recorded = {entry.key for entry in execution.entries}
         self._waits: list[Wait] = []
         self._change: asyncio.Future[None] | None = None
         self.package = body.module.partition(".")[0]
@@ -137,6 +155,20 @@ class Core:
         self._changed()
 
     # --- for what the body asks ---------------------------------------------------------------------------------------
+
+    async def begin(self, what: str) -> "tuple[Branch, Token[str | None]]":
+        """As `enter`, for what is awaited. A body that catches the fault and asks again is left standing after a few times,
+        so that its loop does not take its host, and all that runs there, along."""
+        if self.fault is not None:
+            await self._out_of_patience(BRANCH.get())
+        return self.enter(what)
+
+    async def _out_of_patience(self, branch: Branch) -> None:
+        branch.refused += 1
+        if branch.refused > PATIENCE:
+            self.stuck = True
+            self._changed()
+            await asyncio.get_running_loop().create_future()
 
     def enter(self, what: str) -> "tuple[Branch, Token[str | None]]":
         """Begin something that the body asked for. Raises what made the run fail already, and StepOverlap."""
@@ -177,11 +209,26 @@ class Core:
         return self.fault
 
     def ask(self, branch: Branch, key: EntryKey) -> tuple[str, Entry | None]:
-        """As `Replay.ask`; a divergence fails the run."""
+        """As `Replay.ask`; a divergence fails the run, and so does an entry past JOURNAL_ENTRIES."""
         try:
-            return self.replay.ask(branch, key)
+            asked = self.replay.ask(branch, key)
         except ReplayDivergence as error:
             raise self.misused(error) from None
+        self.make_room(key)
+        return asked
+
+    def make_room(self, key: EntryKey) -> None:
+        """Count an entry, which is recorded or about to be; one past JOURNAL_ENTRIES fails the run with JournalFull."""
+        if key in self._recorded:
+            return
+        if len(self._recorded) >= JOURNAL_ENTRIES:
+            raise self.misused(
+                JournalFull(
+                    f"{key.label!r} would be one entry more than the {JOURNAL_ENTRIES} that one execution may record: split "
+                    "the work among children (run.child), each of which has a journal of its own, or do more in one step"
+                )
+            )
+        self._recorded.add(key)
 
     def join(self, branch: Branch, kind: str) -> str:
         """As `Replay.join`; a divergence fails the run."""
@@ -299,7 +346,12 @@ class Core:
         return await awaited(self, handle)
 
     async def block(self, wait: Wait) -> None:
-        """Wait, as a branch that does nothing meanwhile."""
+        """Wait, as a branch that does nothing meanwhile. Raises CancelledError in one that lost and was canceled."""
+        if (branch := BRANCH.get()).lost and wait.kind != "flight":
+            if branch.refused >= PATIENCE:
+                self.misused(CancellationSwallowed(f"a branch that lost awaits {wait.key.label!r} {_SWALLOWED}"))
+            await self._out_of_patience(branch)
+            raise asyncio.CancelledError
         self._waits.append(wait)
         self.running -= 1
         self._changed()
@@ -321,7 +373,7 @@ class Core:
 
     def wait(self, kind: Any, key: EntryKey, until: Instant | None = None, ref: str | None = None) -> Wait:
         """A wait, not yet begun."""
-        return Wait(kind, key, asyncio.get_running_loop().create_future(), until, ref)
+        return Wait(kind, key, future(), until, ref)
 
     @property
     def deadline(self) -> Instant | None:

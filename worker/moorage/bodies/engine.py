@@ -22,6 +22,7 @@ from moorage.bodies.entities import left
 from moorage.bodies.errors import StepFailed, StepMisuse
 from moorage.bodies.failures import classify, failure
 from moorage.bodies.guarded import AGAIN_SECONDS, SHORT_PAUSES
+from moorage.bodies.tasks import begin, future
 from moorage.bodies.values import value_of
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionWoken, FailureTag, MoorageError
 from moorage.kernel.instants import Instant, after, render
@@ -70,7 +71,7 @@ class Engine(Core):
         await self._load_drawn()
         self.telling.running()
         context = contextvars.copy_context()
-        task = asyncio.get_running_loop().create_task(self._body(), context=context)
+        task = begin(self._body(), context=context)
         task.add_done_callback(lambda _: self._changed())
         try:
             return await self._until_let_go(task)
@@ -89,6 +90,9 @@ class Engine(Core):
                 await self._unwind(task)
                 self.telling.stopped()
                 return await self._close("canceled", None, None)
+            if self.stuck:
+                await self._unwind(task)
+                return await self._ended(task)
             if self.woken:
                 self.woken = False
                 await self._look()
@@ -277,7 +281,7 @@ class Engine(Core):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     async def _until_changed(self, until: Instant | None) -> None:
-        self._change = asyncio.get_running_loop().create_future()
+        self._change = future()
         if until is None:
             await self._change
         else:

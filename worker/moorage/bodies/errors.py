@@ -65,6 +65,10 @@ class CallbackLimited(StepMisuse):
     """The callback of a guarded effect did more with its run than set its metadata (clause guards.callback-limits)."""
 
 
+class CancellationSwallowed(StepMisuse):
+    """A branch that lost a first goes on waiting, however often it is canceled."""
+
+
 class Failed(Exception):
     """Raise it in a step's effect, or in a body, to fail with `tag`, one of the closed set.
 
@@ -76,7 +80,7 @@ class Failed(Exception):
     ) -> None:
         super().__init__(message)
         self.tag = FailureTag(tag)
-        self.message = message
+        self.message = text_of(self)
         self.code = code
         self.retry_after = retry_after
 
@@ -128,4 +132,12 @@ def failure_members(error: BaseException) -> dict[str, Any]:
     """Tag, code and message of what a join met in a branch; anything else is Permanent."""
     if isinstance(error, (StepFailed, Failed)):
         return {"tag": error.tag.value, "code": error.code, "message": error.message}
-    return {"tag": FailureTag.PERMANENT.value, "code": type(error).__name__, "message": str(error)}
+    return {"tag": FailureTag.PERMANENT.value, "code": type(error).__name__, "message": text_of(error)}
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says of itself; nothing where its text cannot be made: it must not take the run's end with it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx
 
-from moorage.bodies.errors import Failed, StepFailed, StepMisuse
+from moorage.bodies.errors import Failed, StepFailed, StepMisuse, text_of
 from moorage.bodies.retry_after import retry_after
 from moorage.bodies.values import Unrecordable
 from moorage.kernel.errors import FailureTag, MoorageError
@@ -102,7 +102,7 @@ def _struck(bound: str, error: BaseException) -> Classified:
 
 
 def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return text_of(error) or type(error).__name__
 
 
 def _phrase(status: int) -> str:

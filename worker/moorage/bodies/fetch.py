@@ -6,6 +6,7 @@ credential may be rotated between two attempts. Redirects are not followed: a cr
 
 import base64
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,8 @@ TIMEOUT_SECONDS: Final = 30.0
 KEPT_HEADERS: Final = frozenset(
     {"content-type", "content-language", "date", "etag", "last-modified", "link", "location", "retry-after", "x-request-id"}
 )
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
 _NEVER_KEPT: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "www-authenticate"})
 
 
@@ -96,6 +99,13 @@ class Request:
         if json is not NOTHING:
             content, content_type = dump(json).encode("utf-8"), "application/json"
         verb = (method or ("GET" if content is None else "POST")).upper()
+        if not _TOKEN.fullmatch(verb) or verb == "CONNECT":
+            raise ValueError(f"{verb[:20]!r} is no method that a request can have")
+        for name, value in (headers or {}).items():
+            if not _TOKEN.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise ValueError(f"the header {name[:100]!r} cannot be sent")
+        if not timeout > 0:
+            raise ValueError("a request's timeout is more than 0 seconds")
         return cls(verb, url, dict(headers or {}), content, content_type, timeout, accept, keep)
 
     def identity(self) -> dict[str, Any]:

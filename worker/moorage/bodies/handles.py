@@ -43,7 +43,7 @@ class Journal:
         engine = self._engine
         if not label:
             raise EffectOutsideStep("run.journal.unsafe takes a label that says which read goes unrecorded")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             return await effect()
         finally:

@@ -6,7 +6,7 @@ execution lets go of it at once and sends nothing more; whoever is stopped, shut
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 import httpx
@@ -17,6 +17,7 @@ from moorage.bodies.engine import End, Engine, within
 from moorage.bodies.holding import Holder
 from moorage.bodies.observe import Spans
 from moorage.bodies.registry import Registry
+from moorage.bodies.tasks import begin
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_RENEW_SECONDS, STOP_POLL_MS
@@ -95,6 +96,11 @@ class Host:
         """The executions in hand, by id."""
         return {name: held.execution for name, held in self._held.items()}
 
+    @property
+    def driven(self) -> Collection[str]:
+        """The executions that something is done about: in hand, being taken, or just being let go of."""
+        return self._tasks.keys()
+
     # --- taking up, waking, stopping ----------------------------------------------------------------------------------
 
     async def run(self, execution: Execution) -> End:
@@ -144,6 +150,8 @@ class Host:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        if self._keeper is not None:
+            self._keeper.cancel()
 
     async def leave(self, reason: str) -> bool:
         """After `close`: record that this host is gone, so that what it had in flight may be replayed where that is safe.
@@ -160,7 +168,7 @@ class Host:
     # --- one execution ------------------------------------------------------------------------------------------------
 
     def _spawn(self, name: str, work: Any) -> "asyncio.Task[End]":
-        task: asyncio.Task[End] = asyncio.get_running_loop().create_task(work, name=f"execution {name}")
+        task: asyncio.Task[End] = begin(work, f"execution {name}")
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._forget(name, done))
         return task
@@ -191,7 +199,7 @@ class Host:
         except BodyUnknown:
             log.warning("execution %s is of the body %r, which this host has not", execution.execution_id, execution.body)
             return "lost", False
-        if self.registry.build(body.name).digest != execution.pins.build.digest:
+        if self.registry.build(body.name) != execution.pins.build:
             log.warning("execution %s is bound to another build of %r", execution.execution_id, body.name)
             return "lost", False
         engine = Engine(body, execution, self._world)
@@ -204,19 +212,19 @@ class Host:
             return "lost", False
         finally:
             self._held.pop(execution.execution_id, None)
-            if not self._held and self._keeper is not None:
-                self._keeper.cancel()
-                self._keeper = None
         return ended, ended in ("waiting", "suspended") and (engine.woken or engine.stopping)
 
     # --- the keeper ---------------------------------------------------------------------------------------------------
 
     def _keep(self) -> None:
         if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.get_running_loop().create_task(self._keeping(), name="keeper")
+            self._keeper = begin(self._keeping(), "keeper")
 
     async def _keeping(self) -> None:
-        """Renew what is due, look for stops, and sleep until the next of it; for as long as anything is in hand."""
+        """Renew what is due, look for stops, and sleep until the next of it, until a look finds nothing in hand.
+
+        A keeper that ended with each short run would be begun anew with the next one.
+        """
         while self._held:
             await self._world.sleep(STOP_POLL_MS / 1000)
             for look in (self._renew, self._look_for_stops):

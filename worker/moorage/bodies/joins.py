@@ -10,15 +10,15 @@ from contextvars import Token
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import pydantic_core
-
 from moorage.bodies import guard
 from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core
 from moorage.bodies.errors import ReplayDivergence, StepFailed, failure_members
 from moorage.bodies.replay import placed
+from moorage.bodies.tasks import begin
 from moorage.bodies.values import value_of
 from moorage.journal.model import Entry
+from moorage.kernel import canonical
 from moorage.kernel.limits import RUN_BRANCHES
 from moorage.runs.protocol import GiveUp, Put
 
@@ -77,10 +77,9 @@ class _Join:
         self._before = engine.commits.several
         engine.commits.several = True
         engine.running += len(coroutines) - 1
-        loop = asyncio.get_running_loop()
+        self._branches = {index: branch.child(position, index) for index in coroutines}
         self.tasks = {
-            index: loop.create_task(self._branch(index, coroutine, branch.child(position, index)))
-            for index, coroutine in coroutines.items()
+            index: begin(self._branch(index, coroutine, self._branches[index])) for index, coroutine in coroutines.items()
         }
 
     async def all(self) -> None:
@@ -92,8 +91,10 @@ class _Join:
         self._racing = True
         await self._wait(asyncio.FIRST_COMPLETED)
         losers = [task for task in self.tasks.values() if not task.done()]
-        for task in losers:
-            task.cancel()
+        for index, task in self.tasks.items():
+            if not task.done():
+                self._branches[index].lose()
+                task.cancel()
         if losers:
             await asyncio.wait(losers)
 
@@ -131,7 +132,7 @@ class _Join:
 
 async def gather(engine: Core, coroutines: Sequence[Awaitable[T]], allow_partial: bool) -> list[T] | Partial[T]:
     """Run the branches side by side, and meet when all have ended. See `Run.gather`."""
-    branch, position, token = _begin(engine, "run.gather", coroutines)
+    branch, position, token = await _begin(engine, "run.gather", coroutines)
     try:
         if not coroutines:
             return Partial([], []) if allow_partial else []
@@ -160,12 +161,12 @@ async def first(engine: Core, coroutines: Sequence[Awaitable[Any]]) -> Won:
     """Run the branches side by side until one has ended. See `Run.first`."""
     if not coroutines:
         raise ValueError("run.first takes at least one coroutine")
-    branch, position, token = _begin(engine, "run.first", coroutines)
+    branch, position, token = await _begin(engine, "run.first", coroutines)
     try:
         key = placed("run.first", position)
         decided = engine.replay.entries.get(key)
         if decided is not None:
-            index = pydantic_core.from_json(await engine.text(decided))["winner"]
+            index = canonical.stored(await engine.text(decided))["winner"]
             join = _alone(engine, branch, position, coroutines, index)
             await join.all()
         else:
@@ -197,6 +198,7 @@ def _alone(engine: Core, branch: Branch, position: str, coroutines: Sequence[Awa
 def _decide(engine: Core, position: str, index: int, many: int) -> None:
     """Record who won, and give up what the others had begun, with whatever comes next."""
     key = placed("run.first", position)
+    engine.make_room(key)
     value = value_of(f'{{"winner":{index}}}')
     lost = [f"{position}.{other}/" for other in range(many) if other != index]
     given_up = [GiveUp(one) for path in lost for one in engine.open_under(path)]
@@ -207,13 +209,13 @@ def _decide(engine: Core, position: str, index: int, many: int) -> None:
         engine.replay.leave(path)
 
 
-def _begin(engine: Core, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
+async def _begin(engine: Core, what: str, coroutines: Sequence[Awaitable[Any]]) -> "tuple[Branch, str, Token[str | None]]":
     if len(coroutines) > RUN_BRANCHES:
         for coroutine in coroutines:
             _drop(coroutine)
         raise ValueError(f"{what} takes at most {RUN_BRANCHES} branches, not {len(coroutines)}")
     try:
-        branch, token = engine.enter(what)
+        branch, token = await engine.begin(what)
         try:
             return branch, engine.join(branch, what), token
         except BaseException:

@@ -74,7 +74,12 @@ class Telling:
         self._spans = spans
         self._began = now()
         self._steps: dict[EntryKey, StepChange] = {}
-        self.wanted = observer is not None or spans is not None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody makes something of what is told."""
+        heard = self._observer is not None and self._observer.hears(self._execution.run_id)
+        return heard or self._spans is not None
 
     def applied(self, operation: Operation, outcome: Outcome) -> None:
         """An operation was stored."""
@@ -123,7 +128,7 @@ class Telling:
             getattr(operation, "position", ""),
             "running",
             1,
-            now,
+            None if isinstance(operation, _AFTERWARDS) else now,
         )
         if isinstance(outcome, Recorded) and outcome.entry.state == "done":
             entry = outcome.entry
@@ -186,6 +191,9 @@ class Telling:
             # An observer's fault is its own: the run goes on.
             log.warning("an observer failed", exc_info=True)
 
+
+_AFTERWARDS = (Record, Fail, GiveUp)
+"""What is told of a step that has begun before; when, is not known here if nobody wanted to be told."""
 
 _KINDS: Mapping[type[Any], Kind] = {
     Mint: "awakeable",

@@ -5,16 +5,13 @@ Nothing is undone by the engine either: undoing is a step that the author writes
 """
 
 import hashlib
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
 
 from moorage.bodies.errors import BodyMisdeclared, RunRetryTagUnretryable
 from moorage.kernel.errors import RETRYABLE_TAGS, FailureTag
-from moorage.kernel.limits import RETRY_ATTEMPTS, UPSTREAM_WAIT_SECONDS
-
-MAX_BASE_MS: Final = 30_000
-MAX_JITTER_MS: Final = 30_000
+from moorage.kernel.limits import RETRY_ATTEMPTS, RETRY_DELAY_MS, RETRY_FACTOR, RETRY_JITTER_MS, UPSTREAM_WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,11 @@ class Retry:
     def __post_init__(self) -> None:
         if not 1 <= self.attempts <= RETRY_ATTEMPTS:
             raise BodyMisdeclared(f"a retry has 1 to {RETRY_ATTEMPTS} attempts, the first one included; not {self.attempts}")
-        if not (self.base_ms >= 0 and self.factor >= 1 and self.clamp_ms >= 0 and 0 <= self.jitter_ms <= MAX_JITTER_MS):
-            raise BodyMisdeclared("a retry has base_ms, clamp_ms and jitter_ms of at least 0, and a factor of at least 1")
+        for name, most in (("base_ms", RETRY_DELAY_MS), ("clamp_ms", RETRY_DELAY_MS), ("jitter_ms", RETRY_JITTER_MS)):
+            if not 0 <= getattr(self, name) <= most:
+                raise BodyMisdeclared(f"a retry's {name} is 0 to {most}, not {getattr(self, name)!r}")
+        if not 1 <= self.factor <= RETRY_FACTOR:
+            raise BodyMisdeclared(f"a retry's factor is 1 to {RETRY_FACTOR}, not {self.factor!r}")
         if self.backoff not in ("exponential", "fixed"):
             raise BodyMisdeclared(f"a retry's backoff is 'exponential' or 'fixed', not {self.backoff!r}")
         if wrong := sorted(str(tag) for tag in self.retry_on if tag not in RETRYABLE_TAGS):
@@ -45,9 +45,30 @@ class Retry:
                 f"retry_on names {', '.join(wrong)}: only {' and '.join(sorted(RETRYABLE_TAGS))} failures are tried again"
             )
 
+    def wire(self) -> dict[str, Any]:
+        """As JSON, every member, as a run is started with it."""
+        return {
+            "attempts": self.attempts,
+            "base_ms": self.base_ms,
+            "factor": self.factor,
+            "backoff": self.backoff,
+            "clamp_ms": self.clamp_ms,
+            "jitter_ms": self.jitter_ms,
+            "retry_on": sorted(map(str, self.retry_on)),
+        }
+
 
 ONCE: Final = Retry(attempts=1)
 """The schedule without a retry (clause runs.single-attempt)."""
+
+
+def opened_with(told: Mapping[str, Any] | None, default: Retry) -> Retry:
+    """The schedule of steps that name none: the one that the execution was opened with, if it was with one, else the
+    body's. Members that this host does not know are passed over."""
+    if told is None:
+        return default
+    known = {one.name for one in fields(Retry)}
+    return Retry(**{name: value for name, value in told.items() if name in known})
 
 
 def decide(policy: Retry, attempt: int, tag: str, seed: str, retry_after: float | None = None) -> float | None:

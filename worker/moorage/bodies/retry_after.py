@@ -15,17 +15,19 @@ from moorage.kernel.limits import UPSTREAM_WAIT_SECONDS
 
 _SECONDS = re.compile(r"[0-9]+", re.ASCII)
 # IMF-fixdate, RFC 850 and asctime; the library's reader takes far more than these, and guesses.
-_DATES: Final = re.compile(
+_DATE: Final = (
     r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT"
     r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, \d{2}-[A-Z][a-z]{2}-\d{2} \d{2}:\d{2}:\d{2} GMT"
-    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}",
-    re.ASCII,
+    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d{2}:\d{2}:\d{2} \d{4}"
 )
+_DATES: Final = re.compile(_DATE, re.ASCII)
+# Several header lines are one line with commas by the time that some transports hand them over (RFC 9110, 5.3).
+_EACH: Final = re.compile(rf"{_DATE}|[^,]+", re.ASCII)
 
 
 def retry_after(lines: Iterable[str], now: Instant) -> float | None:
     """Seconds to wait from `now`, at most UPSTREAM_WAIT_SECONDS; of several header lines the longest, None without any."""
-    found = [seconds for line in lines if (seconds := _one(line, now)) is not None]
+    found = [seconds for line in lines for told in _EACH.findall(line) if (seconds := _one(told, now)) is not None]
     return max(found, default=None)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
-import pydantic_core
-
 from moorage.bodies import asking, fetch, joins, values
 from moorage.bodies.asking import Step, called, loaded
 from moorage.bodies.effects import Effects, arguments
@@ -21,6 +19,7 @@ from moorage.bodies.retry import Retry
 from moorage.bodies.values import NOTHING, Shape, Unrecordable, returned_shape, wanted_arguments
 from moorage.bodies.waits import Awakeable
 from moorage.journal.model import Kind, Value
+from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import AWAKE_TTL_SECONDS
 from moorage.runs.protocol import CommitCursor, Mint, Publish, Put, StartChild
@@ -141,7 +140,7 @@ class Run(Effects):
         schedule by default; `timeout` in seconds bounds one attempt and counts as Transient. Raises StepFailed.
         """
         engine = self._engine
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             shape = returned_shape(fn) if returns is NOTHING else Shape.of(returns)
@@ -150,7 +149,7 @@ class Run(Effects):
             async def work(step: Step) -> str:
                 return shape.dump(await called(fn(*arguments(wants, input, step))))
 
-            text = await asking.effect(engine, branch, key, "step", work, retry or engine.body.retry, timeout)
+            text = await asking.effect(engine, branch, key, "step", work, retry or engine.retry, timeout)
             return loaded(label, shape.load, text)
         finally:
             engine.leave(branch, token)
@@ -177,7 +176,7 @@ class Run(Effects):
         by label, method, URL and body, not by its headers: credentials belong into `headers`. Raises StepFailed.
         """
         engine = self._engine
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             request = Request.of(url, method, headers, json, body, timeout, accept, keep)
             key = self._key(label, request.identity())
@@ -186,8 +185,8 @@ class Run(Effects):
             async def work(step: Step) -> str:
                 return await fetch.send(transport, request, step, engine.world.now(), engine.execution.trace.state)
 
-            text = await asking.effect(engine, branch, key, "fetch", work, retry or engine.body.retry, timeout)
-            return Response.of(pydantic_core.from_json(text))
+            text = await asking.effect(engine, branch, key, "fetch", work, retry or engine.retry, timeout)
+            return Response.of(canonical.stored(text))
         finally:
             engine.leave(branch, token)
 
@@ -198,7 +197,7 @@ class Run(Effects):
         if not (math.isfinite(seconds) and seconds <= LONGEST_SLEEP_SECONDS):
             raise ValueError(f"run.sleep takes seconds, at most ten years of them, not {seconds!r}")
         engine = self._engine
-        branch, token = engine.enter("run.sleep")
+        branch, token = await engine.begin("run.sleep")
         try:
             await asking.sleep(engine, branch, max(0.0, seconds))
         finally:
@@ -223,7 +222,7 @@ class Run(Effects):
         if not 0 < ttl <= AWAKE_TTL_SECONDS:
             raise ValueError(f"an awakeable's ttl is more than 0 and at most {AWAKE_TTL_SECONDS} seconds, not {ttl!r}")
         engine.require("awakeables")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             told = dict(metadata or {})
@@ -249,7 +248,7 @@ class Run(Effects):
         engine = self._engine
         engine.require("children")
         name = body if isinstance(body, str) else body.name
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             key = self._key(label, input)
             given = Value.of(self._text(label, input))
@@ -293,7 +292,7 @@ class Run(Effects):
         """Publish records in the transaction that records their ids: `{"kind", "body", "metadata"?, "parents"?, …}` each."""
         engine = self._engine
         engine.require("publish")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             told = self._records(label, records)
             key = self._key(label, told)
@@ -307,7 +306,7 @@ class Run(Effects):
         """A cursor of the scope, as it stood when this was first asked: `position` is None before the first commit."""
         engine = self._engine
         engine.require("cursors")
-        branch, token = engine.enter("run.cursor")
+        branch, token = await engine.begin("run.cursor")
         try:
             key = placed("run.cursor", branch.position(), name)
             position, entry = engine.ask(branch, key)
@@ -319,7 +318,7 @@ class Run(Effects):
                 engine.remember(key, "cursor", position, recorded)
             else:
                 recorded = await engine.text(entry)
-            found = pydantic_core.from_json(recorded)
+            found = canonical.stored(recorded)
             return Cursor(name, found["position"], found["revision"])
         finally:
             engine.leave(branch, token)
@@ -333,7 +332,7 @@ class Run(Effects):
         """
         engine = self._engine
         engine.require("cursors")
-        branch, token = engine.enter(label)
+        branch, token = await engine.begin(label)
         try:
             told = self._records(label, records)
             key = self._key(label, {"name": cursor.name, "position": position, "records": told, "revision": cursor.revision})
@@ -378,5 +377,5 @@ class Run(Effects):
             raise StepFailed(label, FailureTag.PERMANENT, f"cannot be recorded: {error}", "ValueUnrecordable") from None
 
     def _records(self, label: str, records: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = pydantic_core.from_json(self._text(label, [dict(one) for one in records]))
+        found: Sequence[Mapping[str, Any]] = canonical.stored(self._text(label, [dict(one) for one in records]))
         return found

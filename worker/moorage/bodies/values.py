@@ -13,10 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from moorage.journal.model import NO_INPUT, Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import InputInvalid, JsonInvalid
+from moorage.kernel.errors import InputInvalid, JsonInvalid, MoorageError, PayloadTooLarge
 from moorage.kernel.limits import JOURNAL_VALUE_BYTES
 
 _KEPT_TEXT = 256
+_EXACT = 2**53 - 1
 
 
 class _Nothing:
@@ -61,7 +62,7 @@ class Shape:
 
     def load(self, text: str) -> Any:
         """The Python value of a recorded text. Raises pydantic.ValidationError when it does not fit."""
-        return pydantic_core.from_json(text) if self.adapter is None else self.adapter.validate_json(text)
+        return canonical.stored(text) if self.adapter is None else self.adapter.validate_json(text)
 
     def schema(self, *, result: bool = False) -> dict[str, Any] | None:
         """The JSON Schema, or None where there is none to tell."""
@@ -82,14 +83,30 @@ def dump(value: Any) -> str:
         text = canonical.dumps(value)
     except JsonInvalid as plain:
         try:
-            text = canonical.dumps(pydantic_core.to_jsonable_python(value))
-        except (JsonInvalid, pydantic_core.PydanticSerializationError, ValueError):
+            text = canonical.dumps(_doubles(pydantic_core.to_jsonable_python(value)))
+        except (JsonInvalid, pydantic_core.PydanticSerializationError, ValueError, RecursionError):
             raise Unrecordable(str(plain)[:_KEPT_TEXT]) from None
     except RecursionError:
         raise Unrecordable("nested too deep") from None
     if len(text) > JOURNAL_VALUE_BYTES // 4 and canonical.size(text) > JOURNAL_VALUE_BYTES:
         raise Unrecordable(f"larger than {JOURNAL_VALUE_BYTES} bytes", too_large=True)
+    try:
+        canonical.check_bounds(text)
+    except MoorageError as error:
+        raise Unrecordable(error.detail, too_large=isinstance(error, PayloadTooLarge)) from None
     return text
+
+
+def _doubles(value: Any) -> Any:
+    """Integers too wide for JSON as the double that stands for them, where one does: what was read from JSON as 1e20 is
+    an integer where a type says so, and must be written as it was read. Raises JsonInvalid where it would be rounded."""
+    if isinstance(value, dict):
+        return {key: _doubles(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_doubles(item) for item in value]
+    if type(value) is int and abs(value) > _EXACT:
+        return canonical.loads(str(value).encode())
+    return value
 
 
 def hash_of(given: Any) -> str:

@@ -26,10 +26,11 @@ from moorage.bodies.declare import Body
 from moorage.bodies.engine import End
 from moorage.bodies.host import Host as Core
 from moorage.bodies.registry import Registry
+from moorage.bodies.retry import Retry
 from moorage.client.keys import fresh_key
 from moorage.client.paging import segment
 from moorage.client.problems import Problem
-from moorage.client.runs import RunFailed
+from moorage.client.runs import RunFailed, schedule
 from moorage.client.substrate import HttpSubstrate
 from moorage.journal.model import Fence, Lease
 from moorage.kernel.errors import ExecutionUnknown, ExecutionWoken, MoorageError
@@ -137,15 +138,17 @@ class Host:
         *,
         scope: str | None = None,
         key: str | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Any:
         """Open an execution of one of the bodies, drive it here until its run has ended, and answer the result.
 
-        Under a scope whose execution is pending it goes on with that. `more` goes into the request: `metadata`, `retry`.
+        Under a scope whose execution is pending it goes on with that. `retry` is the schedule of steps that name none, and
+        `more` goes into the request: `metadata`, for instance.
         Raises RunFailed when the run ends in another way, ExecutionBusy and ExecutionPinMismatch when the scope is held or
         bound to something else, and what a request raises.
         """
-        opened = await self.open(body, input, scope=scope, key=key, **more)
+        opened = await self.open(body, input, scope=scope, key=key, retry=retry, **more)
         run_id = opened.run_id
         execution: Execution | None = opened
         while execution is not None:
@@ -165,12 +168,15 @@ class Host:
         *,
         scope: str | None = None,
         key: str | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Execution:
         """Open an execution, or resume the one that is pending under the scope, and hold it. Raises what `run` raises."""
         sent: dict[str, Any] = {"body": body, "input": input, "holder": self.name, "build": self._build(body), **more}
         if scope is not None:
             sent["scope"] = scope
+        if retry is not None:
+            sent["retry"] = schedule(retry)
         return self._heard(await self.substrate.open(sent, key or fresh_key()))
 
     async def take(self, execution_id: str) -> Execution | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from moorage.bodies.retry import Retry
 from moorage.client.keys import fresh_key
 from moorage.client.models import Body, Run, Started, Step, rfc3339
 from moorage.client.paging import segment
@@ -36,6 +37,11 @@ class Description:
     window: Mapping[str, Any]
 
 
+def schedule(retry: Retry | Mapping[str, Any]) -> dict[str, Any]:
+    """A schedule as a request has it."""
+    return retry.wire() if isinstance(retry, Retry) else dict(retry)
+
+
 class Runs:
     """The operations on runs and on their executions. Each raises Problem and Unanswered."""
 
@@ -49,16 +55,20 @@ class Runs:
         *,
         scope: str | None = None,
         key: str | None = None,
+        retry: Retry | Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Started:
         """Start a run of a body. Under a `scope` at most one execution is pending; a later run of it goes on where the
         earlier one ended. With a `key` of your own, the same start again is the same run, for a day.
 
-        `more` goes into the request: `metadata`, for instance.
+        `retry` is the schedule of steps that name none of their own; a pending execution goes on with it, or without one
+        with the schedule that it has. `more` goes into the request: `metadata`, for instance.
         """
         sent: dict[str, Any] = {"body": body, "input": input, **more}
         if scope is not None:
             sent["scope"] = scope
+        if retry is not None:
+            sent["retry"] = schedule(retry)
         return Started.model_validate(await self._wire.call("POST", "/runs", sent, key=key or fresh_key()))
 
     async def get(self, run_id: str) -> Run:

@@ -151,7 +151,7 @@ def _json_of(answer: httpx.Response, what: str) -> Any:
     if not answer.content:
         return None
     try:
-        return answer.json()
+        return canonical.stored(answer.text)
     except ValueError as error:
         raise Unanswered(f"{what}: the answer is not JSON; is this the address of a Moorage?") from error
 

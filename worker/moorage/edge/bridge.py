@@ -53,7 +53,9 @@ async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
         scope[STREAM] = Incoming(source, int(told[:15]))
     answer = _Answer()
     body = _Body(source, whole="content-length" in headers)
-    running = asyncio.ensure_future(answer.run(app(scope, body, answer)))
+    # It begins at once, and is no more to the loop than it has to be: each turn of it is a timer of the platform.
+    loop = asyncio.get_running_loop()
+    running = asyncio.Task(answer.run(app(scope, body, answer)), loop=loop, eager_start=True)  # type: ignore[call-arg]
     await answer.ready
     if not answer.streams:
         await running
@@ -104,7 +106,7 @@ class _Answer:
     """ASGI's `send`. `ready` is done when there is a response to give: the whole of it, or the beginning of a stream."""
 
     def __init__(self) -> None:
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[None] = asyncio.Future()
         self._status = 500
         self._headers: list[list[str]] = []
         self._pieces: list[bytes] = []

@@ -5,10 +5,12 @@ of the batch. Here a whole answer crosses as one JSON text.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import js
+import pydantic_core
 from pyodide.ffi import JsException, jsnull, to_js
 
 from moorage.kernel.errors import StorageCapabilityMissing
@@ -16,6 +18,9 @@ from moorage.store.transaction import Scalar
 
 EXACT = 2**53
 """Past this a JavaScript number is not an exact integer, so it is given back as a float."""
+
+
+_LONG_NUMBER = re.compile(r"[0-9]{16}")
 
 
 def raw(binding: Any, name: str) -> Any:
@@ -50,7 +55,13 @@ def options(values: Mapping[str, Any]) -> Any:
 
 def plain(value: Any) -> Any:
     """A JavaScript value that is data, as Python data; null is None."""
-    return json.loads(js.JSON.stringify(value), parse_int=_number)
+    text = js.JSON.stringify(value)
+    if _LONG_NUMBER.search(text) is None:
+        try:
+            return pydantic_core.from_json(text)
+        except ValueError:
+            pass  # half a surrogate pair, which this quicker parser refuses
+    return json.loads(text, parse_int=_number)
 
 
 def message_of(error: JsException) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from moorage.bodies.tasks import begin
 from moorage.runs.protocol import Execution
 
 MOMENT_SECONDS: Final = 1.0
@@ -34,6 +35,9 @@ class Holder(Protocol):
 
     @property
     def held(self) -> Collection[str]: ...
+
+    @property
+    def driven(self) -> Collection[str]: ...
 
     def start(self, execution: Execution) -> "asyncio.Task[Any]": ...
 
@@ -71,8 +75,9 @@ class Driver:
         for id_ in executions:
             if id_ in self._holder.held:
                 in_hand.append(id_)
+            was_driven = id_ in self._holder.driven
             known = self._holder.wake(id_)
-            if known is not None and id_ not in self._holder.held:
+            if was_driven and known is not None and id_ not in self._holder.held:
                 # Perhaps it is only now being let go of, and nobody would hear: then there is something to take after.
                 known.add_done_callback(partial(self._after, id_))
         return in_hand
@@ -96,7 +101,7 @@ class Driver:
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside, held until it is over: nobody else would hold it."""
-        task = asyncio.ensure_future(work)
+        task = begin(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -33,7 +33,7 @@ from moorage.kernel.instants import Instant
 from moorage.runs.live.hub import Hub
 from moorage.runs.protocol import Execution
 from moorage.runs.substrate import LocalSubstrate
-from moorage.runs.take import take
+from moorage.runs.take import Tokens, take
 from moorage.runs.wire import execution_of
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
@@ -133,6 +133,7 @@ class _Crew:
             ports.bodies.get,
             self._wake,
         )
+        self._tokens = Tokens(ports.settings.derivation_keys, ports.settings.url)
         self._taking = asyncio.Semaphore(TAKES_AT_ONCE)
         self._host = Host(
             isolate.registry,
@@ -165,7 +166,8 @@ class _Crew:
         builds = self._isolate.registry.builds()
         await self._isolate.ports.admit_effects()
         async with self._taking:
-            return await take(self._database(), self._blobs, self._isolate.now(), execution_id, self._owner, builds)
+            now = self._isolate.now()
+            return await take(self._database(), self._blobs, now, execution_id, self._owner, builds, self._tokens)
 
     def _database(self) -> Database:
         database = storage.database(self._env)

@@ -26,6 +26,10 @@ _GLANCE_BYTES = 65_536
 # A string, or what is left of one that never ends; possessive, so that no text takes more than one pass.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_PLAIN_DEPTH = 32
+_WIDE = re.compile(r"[0-9]{16}")
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def loads(raw: bytes) -> Any:
@@ -58,15 +62,36 @@ def dumps(value: Any) -> str:
 
     Raises JsonInvalid for what has no canonical form (NaN, an integer past 2^53 - 1, a lone surrogate, a non-text key).
     """
+    if _is_plain(value):
+        return _CANONICAL.encode(value)
     try:
         return rfc8785.dumps(value).decode("utf-8")
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise JsonInvalid(f"has no canonical JSON: {error}") from None
 
 
+def stored(text: str) -> Any:
+    """The value of a text that `dumps` wrote, as `loads` gave it: integers past 2^53 - 1 are `float`.
+
+    Not for client bytes: it looks for nothing that `dumps` cannot have written, and what was put together of several such
+    texts may be nested a little deeper than what is taken in.
+    """
+    return json.loads(text, parse_int=_whole) if _WIDE.search(text) else json.loads(text)
+
+
+def check_bounds(text: str) -> None:
+    """Refuse to store what could not be taken in: raises JsonInvalid past JSON_DEPTH, PayloadTooLarge past JSON_VALUES."""
+    if text.count("[") + text.count("{") > JSON_DEPTH or text.count(",") > JSON_VALUES:
+        raw = text.encode("utf-8")
+        _check_count(raw)
+        _check_depth_safely(raw)
+        if depth(json.loads(text)) > JSON_DEPTH:
+            raise JsonInvalid(f"nested deeper than {JSON_DEPTH} levels")
+
+
 def compact(value: Any) -> str:
     """Compact JSON text that is not canonical, but quick: for parameters and answers, never for what is hashed or kept."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _COMPACT.encode(value)
 
 
 def digest(text: str) -> str:
@@ -95,6 +120,23 @@ def type_name(value: Any) -> str:
 
 def _children(item: Mapping[str, Any] | list[Any]) -> Iterable[Any]:
     return item.values() if isinstance(item, dict) else item
+
+
+def _is_plain(value: Any, level: int = 0) -> bool:
+    """Whether the quick encoder writes the same as RFC 8785: without fractions there is no form of numbers to choose, and
+    in ASCII the order of keys is the same by whatever unit."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return bool(-_EXACT <= value <= _EXACT)
+    if kind is dict:
+        return level < _PLAIN_DEPTH and all(
+            type(key) is str and key.isascii() and _is_plain(item, level + 1) for key, item in value.items()
+        )
+    if kind is list:
+        return level < _PLAIN_DEPTH and all(_is_plain(item, level + 1) for item in value)
+    return value is None or kind is bool
 
 
 def _check_count(raw: bytes) -> None:
@@ -159,6 +201,11 @@ def _is_kept(written: Decimal, value: float) -> bool:
     if value.is_integer() or digits > _DOUBLE_DIGITS:
         return False
     return Context(prec=digits).create_decimal_from_float(value) == written
+
+
+def _whole(literal: str) -> int | float:
+    value = int(literal)
+    return value if -_EXACT <= value <= _EXACT else float(literal)
 
 
 def _constant(literal: str) -> Any:

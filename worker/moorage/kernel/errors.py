@@ -7,7 +7,7 @@
     |  |- PayloadTooLarge 413           |- UnsupportedMediaType 415    |- MethodNotAllowed 405
     |  |- LengthRequired 411            |- DigestMismatch 422          |- RangeUnsatisfiable 416
     |  |- InputInvalid 422              |- HistoryBoundSpelling 400    |- RunMetadataTooLarge 413
-    |  |- ExecutionGuardEvidenceMismatch 422
+    |  |- ExecutionGuardEvidenceMismatch 422  |- JournalFull 413
     |  `- RouteUnknown 404
     |- AccessError                      who asks
     |  |- Unauthenticated 401, RunStreamUnauthorized 401
@@ -225,6 +225,13 @@ class HistoryBoundSpelling(RequestError):
 
 class RunMetadataTooLarge(RequestError):
     """The run's metadata passes its limit; it stands unchanged."""
+
+    status = 413
+    tag = FailureTag.TOO_LARGE
+
+
+class JournalFull(RequestError):
+    """The execution has recorded as many entries as one may: split its work among children, each with its own journal."""
 
     status = 413
     tag = FailureTag.TOO_LARGE

@@ -15,6 +15,7 @@ from moorage.kernel.limits import ID_CHARACTERS
 Prefix = Literal["rec", "run", "exe", "awk", "grd", "crd", "clm", "req", "upl", "ses", "hld", "aud", "rcv"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._~:@-]+")
 _CLIENT_ALLOWED = "letters, digits and . _ ~ : @ -"
 _KIND = re.compile(r"[a-z][a-z0-9._-]{0,99}")
@@ -74,4 +75,4 @@ def check_kind(value: str) -> str:
 
 
 def _encode(number: int) -> str:
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])

@@ -106,6 +106,7 @@ WATCH_BYTES = Limit(1024 * 1024, "bytes", "bodies that a watch is given at a tim
 
 # Awakeables
 AWAKE_TTL_SECONDS = Limit(366 * 86400, "seconds", "an awakeable's time to live")
+AWAKE_RETENTION_SECONDS = Limit(30 * 86400, "seconds", "how long an awakeable of no run is kept once it has ended")
 AWAKE_PAYLOAD_BYTES = Limit(8 * 1024 * 1024, "bytes", "an awakeable's payload, as sent and as canonical JSON")
 SENDER_SECRETS = Limit(5, "secrets", "signing secrets of one webhook sender, for rotation")
 DEDUP_WINDOW_SECONDS = Limit(366 * 86400, "seconds", "a destination's own window of deduplication")
@@ -134,6 +135,8 @@ OWNER_RENEW_SECONDS = Limit(10, "seconds", "between renewals of an owner's lease
 STOP_POLL_MS = Limit(500, "milliseconds", "between looks for a stop while a run is running")
 SHORT_WAIT_SECONDS = Limit(1, "seconds", "a wait that a running body sits out; a longer one suspends the run")
 RETRY_ATTEMPTS = Limit(100, "attempts", "a step's schedule")
+RETRY_DELAY_MS = Limit(7 * 86_400_000, "milliseconds", "a computed delay between two attempts of a step")
+RETRY_JITTER_MS = Limit(30_000, "milliseconds", "what chance adds to a delay between two attempts of a step")
 UPSTREAM_WAIT_SECONDS = Limit(86400, "seconds", "the wait that a Retry-After may ask of a step; a longer one is cut")
 RUN_ERROR_BYTES = Limit(2048, "bytes", "a recorded error, with credentials masked")
 RUNS_DEFAULT = Limit(5, "runs", "a description of runs when the request names no limit")

@@ -18,7 +18,6 @@ from moorage.guards.model import Guard
 from moorage.history.append import Event, append, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
-from moorage.journal import load
 from moorage.journal.model import Lease, Value
 from moorage.journal.wake import REPAIR_MS
 from moorage.kernel import canonical, ids
@@ -52,7 +51,8 @@ RECOVERIES: Final = ("restore the build that is pinned and open the scope again"
 @dataclass(frozen=True, slots=True)
 class Start:
     """What is to be started. `scope` None is a scope of the run's own; `input` has its text, and its digest as `blob` when
-    it was stored in the bucket already. `subject` and `credential` are whom the run acts as."""
+    it was stored in the bucket already. `subject` and `credential` are whom the run acts as. `retry` is the schedule of
+    steps that name none: no pin, so that a pending execution is joined all the same, and goes on with it."""
 
     scope: str | None
     input: Value
@@ -65,6 +65,7 @@ class Start:
     restarted_from: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] | None = None
 
     @property
     def input_sha256(self) -> str:
@@ -151,6 +152,7 @@ def plan(
         trace=start.trace,
         metadata=start.metadata,
         config=start.config,
+        retry=start.retry,
         capabilities=CAPABILITIES,
         started_at=now,
     )
@@ -207,43 +209,6 @@ async def admitted_before(db: Database, key: Key | None) -> Admitted:
     await db.read(reading)
     row: Row = run.one(RunUnknown())
     return Admitted(row["run_id"], row["execution_id"], row["status"], row["host"], row["runner"])
-
-
-async def open_remote(
-    db: Database,
-    blobs: Blobs | None,
-    caller: Caller,
-    now: Instant,
-    info: BodyInfo,
-    start: Start,
-    holder: str,
-    *,
-    shards: int = RUNNERS,
-) -> Execution:
-    """Open or resume an execution for a host that holds it at once, with what it recorded before; in one round trip.
-
-    There is no key: whose answer was lost asks again once the lease has lapsed, and joins. Raises what `admit` raises.
-    """
-    check(caller, info, start)
-    recorded: list[Answer] = []
-
-    def planning(tx: Transaction, told: Start) -> Planned:
-        planned = plan(tx, now, info, told, handoff=False, owner=holder, shards=shards)
-        if told.scope is not None:
-            recorded.append(tx.run(statements.RECORDED, scope=told.scope, run_id=planned.run_id))
-        return planned
-
-    planned = await commit(db, blobs, caller, now, start, None, planning)
-    if planned.is_fresh or planned.lease is None:
-        return planned.execution
-    row = planned.pending.one()
-    return replace(
-        planned.execution,
-        execution_id=row["execution_id"],
-        lease=Lease(row["epoch"], holder, row["expires_at"]),
-        config=json.loads(row["config"]),
-        entries=load.entries_of(recorded[0].rows),
-    )
 
 
 def check(caller: Caller, info: BodyInfo, start: Start) -> None:
@@ -366,7 +331,7 @@ def _row(
         "runner": runner,
         "build": info.build.digest,
         "plan_reference": execution.pins.reference,
-        "pins": canonical.dumps(execution.pins.wire()),
+        "pins": execution.pins.text,
         "epoch": lease.epoch if lease else 0,
         "owner": lease.owner if lease else None,
         "expires_at": lease.expires_at if lease else None,
@@ -376,6 +341,7 @@ def _row(
         "subject": start.subject,
         "credential": start.credential,
         "config": canonical.dumps(dict(start.config)),
+        "retry": None if start.retry is None else canonical.dumps(dict(start.retry)),
         "input_sha256": start.input_sha256,
         "input_size": start.input.size,
         "input_blob": start.input.blob,

@@ -6,7 +6,6 @@ A fresh scope is plain insertions. For a scope that a client named the transacti
 """
 
 from moorage.guards.statements import COLUMNS, is_blocked
-from moorage.journal.statements import ALL
 from moorage.runs.steps_statements import steps_of
 
 # A pending execution of the scope that an opening under these pins may join: nobody holds it, and no guard protects it but
@@ -18,11 +17,11 @@ FROM executions WHERE scope = :scope AND plan_reference = :plan_reference AND (o
 
 _EXECUTION = """
 INSERT INTO executions (execution_id, scope, body, host, runner, build, plan_reference, pins, run_id, attempt, epoch,
-    owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, opened_at, input_sha256,
+    owner, expires_at, wake_at, claimable, parent_execution, subject, credential, config, retry, opened_at, input_sha256,
     input_size, input_blob, input)
 SELECT :execution_id, :scope, :body, :host, :runner, :build, :plan_reference, :pins, :run_id, 1, :epoch,
-    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :now, :input_sha256,
-    :input_size, :input_blob, :input WHERE true
+    :owner, :expires_at, :wake_at, :claimable, :parent_execution, :subject, :credential, :config, :retry, :now,
+    :input_sha256, :input_size, :input_blob, :input WHERE true
 """.strip()
 
 _TOLD = "RETURNING execution_id, host, runner, body"
@@ -30,7 +29,8 @@ _TOLD = "RETURNING execution_id, host, runner, body"
 # Opens an execution under a scope that nobody else can have.
 OPEN = f"{_EXECUTION} {_TOLD}"
 
-# Opens an execution under a named scope, or joins the pending one. It gives no row when the pending one refuses.
+# Opens an execution under a named scope, or joins the pending one, which keeps its schedule unless the opening brings
+# one. It gives no row when the pending one refuses.
 OPEN_OR_JOIN = f"""
 {_EXECUTION}
 ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes = 0, epoch = epoch + CAST(:takes AS INTEGER),
@@ -38,7 +38,7 @@ ON CONFLICT (scope) DO UPDATE SET run_id = excluded.run_id, attempt = 1, wakes =
     expires_at = CASE WHEN :takes = 1 THEN excluded.expires_at END,
     wake_at = CASE WHEN :takes = 1 THEN excluded.wake_at ELSE CAST(:joined_wake_at AS INTEGER) END,
     claimable = CASE WHEN :takes = 0 AND host = 'remote' THEN 1 ELSE 0 END,
-    subject = excluded.subject, credential = excluded.credential
+    subject = excluded.subject, credential = excluded.credential, retry = coalesce(excluded.retry, executions.retry)
 WHERE executions.plan_reference = excluded.plan_reference AND (executions.owner IS NULL OR executions.expires_at <= :now)
     AND NOT {is_blocked("executions")}
 {_TOLD}
@@ -92,7 +92,8 @@ VALUES (:run_id, :execution_id, :body, :scope, :host, :runner, :plan_reference, 
 RETURNING run_id, execution_id, status, error
 """  # noqa: S608
 
-# The row of a run of a named scope: running when the execution is its own, else failed at once, and why.
+# The row of a run of a named scope: running when the execution is its own, else failed at once, and why. Who may see this
+# run may not see one of another body: that is not named.
 RECORD_OR_REFUSAL = f"""
 INSERT INTO runs ({_RUN_COLUMNS}, error)
 SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution_id END, :body, :scope, :host, e.runner,
@@ -101,11 +102,13 @@ SELECT :run_id, CASE WHEN e.run_id = :run_id THEN e.execution_id ELSE :execution
     CASE WHEN e.run_id = :run_id THEN NULL ELSE CAST(:now AS INTEGER) END, :subject, {_RUN_VALUES},
     CASE WHEN e.run_id = :run_id THEN NULL
         WHEN e.expires_at > :now THEN json_object('code', 'ExecutionBusy',
-            'message', 'run ' || e.run_id || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
+            'message', CASE e.body WHEN :body THEN 'run ' || e.run_id ELSE 'a run of another body' END
+            || ' holds the scope''s execution under a live lease', 'tag', 'Transient')
         WHEN e.plan_reference = :plan_reference THEN json_object('code', 'ExecutionGuardBlocked',
             'message', 'a guard protects the scope''s execution: an effect may be in flight', 'tag', 'Transient')
-        ELSE json_object('code', 'ExecutionPinMismatch',
-            'message', 'the scope''s execution ' || e.execution_id || ' is pending under plan ' || e.plan_reference
+        ELSE json_object('code', 'ExecutionPinMismatch', 'message', 'the scope''s execution '
+            || CASE e.body WHEN :body THEN e.execution_id || ' is pending under plan ' || e.plan_reference
+                ELSE 'is pending with another body' END
             || '; this run asked for ' || :plan_reference, 'tag', 'Incompatible')
     END
 FROM executions AS e WHERE e.scope = :scope
@@ -161,6 +164,3 @@ DELETE FROM idempotency WHERE subject = :key_subject AND key = :key_text
 
 # What an opening made, for whoever asks again under its key.
 OPENED_RUN = "SELECT run_id, execution_id, status, host, runner FROM runs WHERE run_id = :run_id"
-
-# What the execution that this opening has joined recorded before, with values as far as they are loaded at once.
-RECORDED = ALL.replace(":execution", "(SELECT execution_id FROM executions WHERE scope = :scope AND run_id = :run_id)")

@@ -91,9 +91,9 @@ COLLECT = f"DELETE FROM journal WHERE execution_id IN ({GONE})"
 
 # A pending execution with the run that it is at.
 PENDING = """
-SELECT e.execution_id, e.run_id, e.scope, e.body, e.host, e.runner, e.plan_reference, e.requested_plan, e.epoch, e.owner,
-    e.expires_at, e.parent_execution, e.subject, e.credential, e.config, e.opened_at, e.input_size, e.input_blob, e.input,
-    r.status, r.ended_at, r.next_attempt_at, r.parent_run, r.config_revision, r.metadata
+SELECT e.execution_id, e.run_id, e.scope, e.body, e.host, e.runner, e.build, e.plan_reference, e.requested_plan, e.epoch,
+    e.owner, e.expires_at, e.parent_execution, e.subject, e.credential, e.config, e.retry, e.opened_at, e.input_size,
+    e.input_blob, e.input, r.status, r.ended_at, r.next_attempt_at, r.parent_run, r.config_revision, r.metadata
 FROM executions AS e CROSS JOIN runs AS r ON r.run_id = e.run_id WHERE e.execution_id = :execution
 """
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
-from moorage.kernel.limits import RUN_ERROR_BYTES, TEXT_CHARACTERS
+from moorage.kernel.limits import ID_CHARACTERS, RUN_ERROR_BYTES, TEXT_CHARACTERS
 from moorage.kernel.masking import mask
 from moorage.runs.protocol import Failure
 
@@ -31,13 +31,20 @@ def stored_text(text: str) -> str:
 def stored(failure: Failure) -> Failure:
     """The failure as it is stored. A tag that is none of the closed set is Permanent."""
     tag = failure.tag if failure.tag in set(FailureTag) else FailureTag.PERMANENT.value
-    code = None if failure.code is None else mask(failure.code[: int(TEXT_CHARACTERS)])
-    return replace(failure, tag=str(tag), message=stored_text(failure.message), code=code)
+    code = None if failure.code is None else mask(_written(failure.code, int(TEXT_CHARACTERS)))
+    step = None if failure.step is None else _written(failure.step, int(ID_CHARACTERS))
+    return replace(failure, tag=str(tag), message=stored_text(failure.message), code=code, step=step)
 
 
 def error_json(failure: Failure) -> str:
     """The failure as the text of a column, as it is stored."""
     return canonical.dumps(stored(failure).wire())
+
+
+def _written(text: object, most: int) -> str:
+    """A name as it is stored: at most so many characters, none of them half a surrogate pair. A body may have named a step
+    by anything at all, also by what is no text."""
+    return str(text)[:most].encode("utf-8", "replace").decode()
 
 
 def _without_last_word(text: str) -> str:

@@ -20,6 +20,7 @@ from moorage.runs import hosting_statements as statements
 from moorage.runs.admission import Planned, Start
 from moorage.runs.placement import RUNNERS
 from moorage.runs.protocol import CAPABILITIES, TERMINAL, BodyInfo, Build, Execution, Status, Stop
+from moorage.runs.take import NO_TOKENS, Tokens
 from moorage.runs.wire import lease_wire, stop_wire
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Row, Transaction
@@ -113,6 +114,7 @@ async def open_(
     key: Key | None = None,
     *,
     shards: int = RUNNERS,
+    tokens: Tokens = NO_TOKENS,
 ) -> Execution:
     """Open or resume an execution that `holder` holds from then on. One round trip, or two where it goes on.
 
@@ -128,15 +130,21 @@ async def open_(
         planned = await admission.commit(db, blobs, caller, now, start, key, planning)
     except AlreadyDone:
         before = await admission.admitted_before(db, key)
-        return await _held(db, blobs, now, before.execution_id, owner)
+        return await _held(db, blobs, now, before.execution_id, owner, tokens=tokens)
     if planned.is_fresh:
         return replace(planned.execution, capabilities=CAPABILITIES)
     lease = planned.execution.lease
-    return await _held(db, blobs, now, planned.run.one()["execution_id"], owner, lease.expires_at)
+    return await _held(db, blobs, now, planned.run.one()["execution_id"], owner, lease.expires_at, tokens)
 
 
 async def take_one(
-    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, builds: Mapping[str, Build]
+    db: Database,
+    blobs: Blobs,
+    now: Instant,
+    execution_id: str,
+    owner: str,
+    builds: Mapping[str, Build],
+    tokens: Tokens = NO_TOKENS,
 ) -> Execution | None:
     """Take this execution if it is due, and bound to one of the builds; None otherwise. Two round trips."""
     reading = Reading()
@@ -146,17 +154,23 @@ async def take_one(
     wanted = None if row is None else builds.get(row["body"])
     if row is None or wanted is None or wanted.digest != row["build"]:
         return None
-    return await take.take(db, blobs, now, execution_id, owner, {row["body"]: row["build"]})
+    return await take.take(db, blobs, now, execution_id, owner, {row["body"]: row["build"]}, tokens)
 
 
 async def take_several(
-    db: Database, blobs: Blobs, now: Instant, owner: str, builds: Mapping[str, Build], limit: int
+    db: Database,
+    blobs: Blobs,
+    now: Instant,
+    owner: str,
+    builds: Mapping[str, Build],
+    limit: int,
+    tokens: Tokens = NO_TOKENS,
 ) -> list[Execution]:
     """Take up to `limit` executions that wait for a host with one of these builds, the oldest first."""
     wanted = {name: build.digest for name, build in builds.items()}
     taken: list[Execution] = []
     while len(taken) < limit:
-        one = await take.take_next(db, blobs, now, owner, wanted)
+        one = await take.take_next(db, blobs, now, owner, wanted, tokens)
         if one is None:
             break
         taken.append(one)
@@ -201,9 +215,15 @@ async def standing(db: Database, caller: Caller, now: Instant, execution_id: str
 
 
 async def _held(
-    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, expires_at: Instant | None = None
+    db: Database,
+    blobs: Blobs,
+    now: Instant,
+    execution_id: str,
+    owner: str,
+    expires_at: Instant | None = None,
+    tokens: Tokens = NO_TOKENS,
 ) -> Execution:
-    found = await take.held_by(db, blobs, now, execution_id, owner, expires_at)
+    found = await take.held_by(db, blobs, now, execution_id, owner, expires_at, tokens)
     if found is None:
         raise ExecutionUnknown("the execution is held no more")
     return found

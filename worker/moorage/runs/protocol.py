@@ -9,6 +9,7 @@ Nothing here is about a language or a transport: `docs/hosts.md` says the same i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from moorage.guards.model import EntityLease, EvidenceClass, Target
@@ -64,7 +65,7 @@ class Failure:
         return {name: value for name, value in told.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Build:
     """What executes a body: digests (SHA-256) of its implementation, of each declared dependency, and of its public
     configuration, which holds no credential (clause runs.body-pins)."""
@@ -88,13 +89,13 @@ class Build:
         """The build that `wire` gave."""
         return cls(wire["body"], wire["implementation"], dict(wire["dependencies"]), wire["configuration"])
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """One digest of it all: two builds with the same are the same build."""
         return canonical.digest(canonical.dumps(self.wire()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pins:
     """What an execution is bound to before any input is read: a build, and the SHA-256 of the input."""
 
@@ -110,10 +111,15 @@ class Pins:
         """The pins that `wire` gave."""
         return cls(Build.of(wire), wire["input"])
 
+    @cached_property
+    def text(self) -> str:
+        """The canonical JSON of all pins."""
+        return canonical.dumps(self.wire())
+
     @property
     def reference(self) -> str:
         """The plan reference: one digest over all pins."""
-        return canonical.digest(canonical.dumps(self.wire()))
+        return canonical.digest(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,10 @@ class BodyInfo:
 class Execution:
     """An execution that a host holds: its run, its lease, its input, and what was recorded before.
 
-    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`.
+    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`. `retry` is the
+    schedule of steps that name none, with the members of `bodies.retry.Retry`; None: the body's own. `minted` are the
+    awakeables that it has minted, with their tokens, so that a replay asks for none of them; one whose token is lost is
+    missing, and `Mint` says why. It is for the holder alone, and is neither logged nor stored.
     """
 
     execution_id: str
@@ -148,8 +157,10 @@ class Execution:
     stop: Stop | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    retry: Mapping[str, Any] | None = None
     capabilities: frozenset[str] = frozenset()
     started_at: Instant = EARLIEST
+    minted: "Mapping[EntryKey, Minted]" = field(default_factory=dict, repr=False)
 
     @property
     def fence(self) -> Fence:
@@ -543,6 +554,9 @@ class RunChange:
 
 class Observer(Protocol):
     """Told of changes after they were stored. Never waits and never raises (clause runs.stream)."""
+
+    def hears(self, run_id: str) -> bool:
+        """Whether it wants to be told of this run at the moment. Of a step that began before, it is not told when."""
 
     def tell(self, change: StepChange | RunChange) -> None:
         """Take note of a change."""

@@ -127,7 +127,7 @@ class Run:
         }
         told = {name: value for name, value in known.items() if value is not None}
         if self.result is not None and self.result.text is not None:
-            told["result"] = canonical.loads(self.result.text.encode())
+            told["result"] = canonical.stored(self.result.text)
         return told
 
 

@@ -9,23 +9,30 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from moorage.catalog.access import Action, Caller
 from moorage.history.append import Event, append
 from moorage.idempotency.keys import AlreadyDone, Key, remember
 from moorage.journal.model import Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import EntryUnknown, ExecutionRewindNotPending, IdempotencyConflict, RunJournalRetired, RunUnknown
+from moorage.kernel.errors import (
+    EntryUnknown,
+    ExecutionRewindNotPending,
+    IdempotencyConflict,
+    RunJournalRetired,
+    RunUnknown,
+    StorageCapabilityMissing,
+)
 from moorage.kernel.instants import Instant
 from moorage.kernel.refusals import check_reason
-from moorage.runs import admission, authority, retiring
+from moorage.runs import admission, authority, retiring, values
 from moorage.runs import control_statements as statements
 from moorage.runs.admission import Admitted, Planned, Start
 from moorage.runs.placement import RUNNERS
 from moorage.runs.protocol import BodyInfo, Trace
 from moorage.runs.rewind import leave, pending_execution, require_safe
-from moorage.store.ports import Database
+from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Row, Transaction
 
 _ACTIONS: Final[tuple[Action, ...]] = ("execute", "operate")
@@ -34,6 +41,7 @@ _SEPARATORS = re.compile(r"[./]")
 
 async def restart(
     db: Database,
+    blobs: Blobs | None,
     caller: Caller,
     now: Instant,
     run_id: str,
@@ -43,14 +51,17 @@ async def restart(
     from_step: str | None = None,
     key: Key | None = None,
     *,
+    check: Callable[[BodyInfo, Any], None],
     shards: int = RUNNERS,
 ) -> Admitted:
     """Run again from what a run's execution recorded: all of it, or only what stands before the first `from_step`.
 
     "Before" is the order of the body: by the entries' positions, where branches stand one after the other. `body` tells a
-    registered body by its name. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden,
+    registered body by its name, and `check` raises InputInvalid where another build does not take the old input: then
+    nothing is given up. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden,
     RunJournalRetired when nothing is pending any more, EntryUnknown when no entry has the label, ExecutionRewindUnsafe,
-    ExecutionGuardBlocked while a guard protects its scope, BodyUnknown, RequestInvalid for the reason, IdempotencyConflict.
+    ExecutionGuardBlocked while a guard protects its scope, BodyUnknown, BlobMissing or BlobCorrupt when the input cannot be
+    read, RequestInvalid for the reason, IdempotencyConflict.
     """
     check_reason(reason)
     execution_id = await _execution_of(db, caller, run_id)
@@ -61,6 +72,8 @@ async def restart(
     row = pending.row
     kept = prefix(await _entries(db, execution_id), from_step)
     info = await body(row["body"])
+    if info.build.digest != row["build"]:
+        check(info, await _input(blobs, row))
     tx = Transaction(now)
     caller.guard(tx)
     require_safe(tx, pending)
@@ -96,7 +109,7 @@ def prefix(entries: Sequence[Row], from_step: str | None) -> list[list[str]]:
 
 def place(position: str) -> list[int]:
     """A position as a list that sorts as the body reads: `2.1/10` after `2.1/9`, and the first branch before the second."""
-    return [int(part) for part in _SEPARATORS.split(position)]
+    return [int(part) for part in _SEPARATORS.split(position) if part]
 
 
 async def _execution_of(db: Database, caller: Caller, run_id: str) -> str:
@@ -109,6 +122,16 @@ async def _execution_of(db: Database, caller: Caller, run_id: str) -> str:
     for action in _ACTIONS:
         authority.demand(caller, action, row["body"])
     return str(row["execution_id"])
+
+
+async def _input(blobs: Blobs | None, row: Row) -> Any:
+    """The input that the execution is bound to."""
+    given = Value(row["input"], row["input_size"], row["input_blob"])
+    if blobs is not None:
+        given = await values.load(blobs, given)
+    if given.text is None:
+        raise StorageCapabilityMissing("an input of this size needs the bucket")
+    return canonical.loads(given.text.encode())
 
 
 async def _entries(db: Database, execution_id: str) -> list[Row]:
@@ -139,6 +162,7 @@ def _start(caller: Caller, row: Row, trace: Trace, run_id: str) -> Start:
         restarted_from=run_id,
         metadata=json.loads(row["metadata"]),
         config=json.loads(row["config"]),
+        retry=None if row["retry"] is None else json.loads(row["retry"]),
     )
 
 

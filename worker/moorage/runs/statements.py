@@ -104,7 +104,7 @@ WHERE run_id = (
 # An execution with its run, for its host.
 EXECUTION = """
 SELECT e.execution_id, e.run_id, e.body, e.host, e.scope, e.build, e.plan_reference, e.pins, e.epoch, e.attempt, e.owner,
-    e.expires_at, e.config, e.input_size, e.input_blob, e.input, r.status, r.trace_id, r.span_id, r.parent_span,
+    e.expires_at, e.config, e.retry, e.input_size, e.input_blob, e.input, r.status, r.trace_id, r.span_id, r.parent_span,
     r.trace_state, r.stop_requested_at, r.stop_scope, r.stop_reason, r.metadata, r.started_at
 FROM executions AS e JOIN runs AS r ON r.run_id = e.run_id WHERE e.execution_id = :execution
 """

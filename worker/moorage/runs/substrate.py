@@ -12,7 +12,7 @@ from moorage.guards import holders
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobMissing, BodyUnknown, EntryUnknown, LeaseFenced
+from moorage.kernel.errors import BodyUnknown, EntryUnknown, LeaseFenced
 from moorage.kernel.instants import Instant
 from moorage.runs import cursors, leases, settle, statements, values
 from moorage.runs.apply import apply
@@ -138,7 +138,7 @@ class LocalSubstrate:
     async def blob(self, fence: Fence, sha256: str) -> bytes:
         """The bytes of an object that the execution refers to: its input's, or those of a value that it recorded.
 
-        Raises LeaseFenced, LeaseExpired, BlobMissing (also for what the execution does not refer to), BlobCorrupt.
+        Raises LeaseFenced, LeaseExpired, EntryUnknown for what the execution does not refer to, BlobMissing, BlobCorrupt.
         """
         db, now = self.database(), self.now()
         reading = Reading()
@@ -147,7 +147,7 @@ class LocalSubstrate:
         await db.read(reading)
         leases.require_held(lease.first(), fence, now)
         if not refers.rows:
-            raise BlobMissing("the execution refers to no such object", reference=sha256[:80])
+            raise EntryUnknown("the execution refers to no such object")
         return await self.blobs.get(sha256)
 
     # --- whom and what --------------------------------------------------------------------------------------------------

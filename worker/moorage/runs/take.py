@@ -7,17 +7,20 @@ that the host does not have ends the run; the execution stays, bound as it was (
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from moorage.awakeables import entries as awakeables
+from moorage.awakeables.derive import Keys
+from moorage.awakeables.entries import Told
 from moorage.guards import blocked, release
 from moorage.guards import statements as guards
 from moorage.journal import load
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobCorrupt, BlobMissing, ExecutionGuardBlocked, FailureTag
+from moorage.kernel.errors import BlobCorrupt, BlobMissing, ExecutionGuardBlocked, FailureTag, JournalFull
 from moorage.kernel.instants import Instant, after
-from moorage.kernel.limits import OWNER_LEASE_SECONDS
+from moorage.kernel.limits import JOURNAL_ENTRIES, OWNER_LEASE_SECONDS
 from moorage.runs import letting_go, settle, statements, values
 from moorage.runs.protocol import (
     CAPABILITIES,
@@ -25,6 +28,7 @@ from moorage.runs.protocol import (
     Close,
     Execution,
     Failure,
+    Minted,
     Pins,
     Stop,
     Trace,
@@ -37,14 +41,39 @@ class _Changed(Exception):
     """What was to be refused is no longer as it was read. It never leaves this module."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What tells the tokens of awakeables: the derivation keys, and the deployment's address without a slash at its end."""
+
+    keys: Keys = field(default=(), repr=False)
+    url: str = ""
+
+    def minted(self, told: Told) -> Minted:
+        """An awakeable as a host is answered it."""
+        return Minted(told.id, told.token, told.deadline, f"{self.url}/awake/{told.token}")
+
+
+NO_TOKENS: Final = Tokens()
+"""Without keys a host is handed no tokens, and asks for each."""
+
+
 async def take(
-    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, builds: Mapping[str, str]
+    db: Database,
+    blobs: Blobs,
+    now: Instant,
+    execution_id: str,
+    owner: str,
+    builds: Mapping[str, str],
+    tokens: Tokens = NO_TOKENS,
 ) -> Execution | None:
     """Take an execution for `owner` with the builds that its host has, by the body's name; None when it is not to be had.
 
     It is not when somebody holds it under a live lease, when its run has ended, or when there is none. A run that is pinned
     to another build than the host's ends as failed with ExecutionPinMismatch, and one whose input cannot be read with
-    BlobMissing or BlobCorrupt. An execution with a stop that was asked for is taken like any other: see `stop`.
+    BlobMissing or BlobCorrupt. So does one that has recorded more than JOURNAL_ENTRIES, with JournalFull: hosts count what
+    they record, because to count with every write would read the whole journal or write another row each time, and here
+    every entry is read anyway. An execution with a stop that was asked for is taken like any other: see `stop`. `tokens`
+    make what the execution has minted part of the answer.
 
     Where a guard protects its scope it is taken only over the execution's own, whose holder has exited while the window
     covers the key: the guard is removed in the same batch, and the step sends the same key again (clause guards.replay).
@@ -64,7 +93,7 @@ async def take(
             if guard is None:
                 return None
             raise blocked.error(guard, now)
-    return await _held(db, blobs, now, found)
+    return await _held(db, blobs, now, found, tokens)
 
 
 async def _take(
@@ -84,7 +113,9 @@ async def _take(
     return found
 
 
-async def take_next(db: Database, blobs: Blobs, now: Instant, owner: str, builds: Mapping[str, str]) -> Execution | None:
+async def take_next(
+    db: Database, blobs: Blobs, now: Instant, owner: str, builds: Mapping[str, str], tokens: Tokens = NO_TOKENS
+) -> Execution | None:
     """Take the oldest execution that waits for a host outside the Worker with one of these builds; None when none does.
 
     Two round trips, or one that finds nothing. Executions pinned to another build are left to a host that has it; those
@@ -101,17 +132,23 @@ async def take_next(db: Database, blobs: Blobs, now: Instant, owner: str, builds
         if (left := giving_way.first()) is None:
             return None
         try:
-            return await take(db, blobs, now, left["execution_id"], owner, builds)
+            return await take(db, blobs, now, left["execution_id"], owner, builds, tokens)
         except ExecutionGuardBlocked:
             return None  # it was released and taken meanwhile, and another effect begun
     tx = Transaction(now)
     found = _plan_reading(tx, taken["execution_id"], owner, expires_at)
     await db.commit(tx)
-    return await _held(db, blobs, now, found)
+    return await _held(db, blobs, now, found, tokens)
 
 
 async def held_by(
-    db: Database, blobs: Blobs, now: Instant, execution_id: str, owner: str, expires_at: Instant | None = None
+    db: Database,
+    blobs: Blobs,
+    now: Instant,
+    execution_id: str,
+    owner: str,
+    expires_at: Instant | None = None,
+    tokens: Tokens = NO_TOKENS,
 ) -> Execution | None:
     """An execution that `owner` holds already, as `take` answers it; None when another one does, or nobody.
 
@@ -131,38 +168,51 @@ async def held_by(
     row = found.execution.first()
     if row is None or row["owner"] != owner or row["expires_at"] != expires_at:
         return None
-    return await _held(db, blobs, now, found)
+    return await _held(db, blobs, now, found, tokens)
 
 
+@dataclass(slots=True)
 class _Found:
-    """What a taking reads: the execution with its run, its entries, and the children whose results are apart."""
+    """What a taking reads: the execution with its run, its entries and awakeables, and the children whose results are
+    apart."""
 
-    def __init__(self, execution: Answer, entries: Answer, large: Answer) -> None:
-        self.claimed: Row | None = None
-        self.execution = execution
-        self.entries = entries
-        self.large = large
+    execution: Answer
+    entries: Answer
+    awakeables: Answer
+    large: Answer
+    claimed: Row | None = None
 
 
 def _plan_reading(tx: Transaction, execution_id: str, owner: str, expires_at: Instant) -> _Found:
     tx.run(statements.RUNNING, execution=execution_id, owner=owner, expires_at=expires_at)
     large = settle.taken(tx, execution_id, owner, expires_at)
-    return _Found(tx.run(statements.EXECUTION, execution=execution_id), load.all_of(tx, execution_id), large)
+    return _Found(
+        execution=tx.run(statements.EXECUTION, execution=execution_id),
+        entries=load.all_of(tx, execution_id),
+        awakeables=awakeables.of_execution(tx, execution_id),
+        large=large,
+    )
 
 
-async def _held(db: Database, blobs: Blobs, now: Instant, found: _Found) -> Execution | None:
+async def _held(db: Database, blobs: Blobs, now: Instant, found: _Found, tokens: Tokens) -> Execution | None:
     row = found.execution.one()
     execution = execution_of(row)
     entries = load.entries_of(found.entries.rows)
+    if len(entries) > JOURNAL_ENTRIES:
+        full = f"{len(entries)} entries are recorded, and {JOURNAL_ENTRIES} are the most. {JournalFull.meaning()}"
+        await _close_failed(db, now, execution.fence, Failure(JournalFull.tag.value, full, JournalFull.__name__))
+        return None
     try:
         if found.large.rows:
             ended = await settle.large(db, blobs, now, execution.fence, found.large.rows)
             entries = _with_ended(entries, ended)
         given = await values.load(blobs, execution.input)
     except (BlobMissing, BlobCorrupt) as error:
-        await _close_unreadable(db, now, execution.fence, Failure(error.tag.value, error.detail, error.code))
+        await _close_failed(db, now, execution.fence, Failure(error.tag.value, error.detail, error.code))
         return None
-    return replace(execution, input=given, entries=entries)
+    told = awakeables.tokens(tokens.keys, entries, found.awakeables.rows)
+    minted = {key: tokens.minted(one) for key, one in told.items()}
+    return replace(execution, input=given, entries=entries, minted=minted)
 
 
 def execution_of(row: Row) -> Execution:
@@ -179,6 +229,7 @@ def execution_of(row: Row) -> Execution:
         stop=stop_of(row),
         metadata=json.loads(row["metadata"]),
         config=json.loads(row["config"]),
+        retry=None if row["retry"] is None else json.loads(row["retry"]),
         capabilities=CAPABILITIES,
         started_at=row["started_at"],
     )
@@ -214,7 +265,7 @@ async def _refuse(db: Database, now: Instant, row: Row, builds: Mapping[str, str
         return
 
 
-async def _close_unreadable(db: Database, now: Instant, fence: Fence, failure: Failure) -> None:
+async def _close_failed(db: Database, now: Instant, fence: Fence, failure: Failure) -> None:
     tx = Transaction(now)
     tx.require(statements.HELD_AND_OPEN, _Changed(), execution=fence.execution_id, epoch=fence.epoch)
     letting_go.close(tx, fence, Close("failed", error=failure))

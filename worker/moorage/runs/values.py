@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from moorage.blobs import references
+from moorage.blobs import deletion, references
 from moorage.journal.model import Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import MoorageError, PayloadTooLarge
+from moorage.kernel.errors import BlobBusy, MoorageError, PayloadTooLarge
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
 from moorage.store.ports import Blobs, Database
@@ -48,16 +48,29 @@ def placed(value: Value) -> Value:
 
 
 async def store(db: Database, blobs: Blobs, now: Instant, execution_id: str, values: Iterable[Value]) -> None:
-    """Put the texts of placed values into the bucket, held by the execution's upload. Raises BlobBusy."""
+    """Put the texts of placed values into the bucket, held by the execution's upload.
+
+    Bytes that an execution let go of may be due to be deleted when the same value comes again: that is seen to first.
+    Raises BlobBusy while another deleter is at it.
+    """
     texts = {value.blob: value.text for value in values if value.blob is not None and value.text is not None}
     if not texts:
         return
-    holding = Transaction(now)
-    references.hold_all(holding, list(texts), upload_of(execution_id))
-    await db.commit(holding)
+    try:
+        await _hold(db, now, execution_id, list(texts))
+    except BlobBusy:
+        for digest in texts:
+            await deletion.delete(db, blobs, now, digest)
+        await _hold(db, now, execution_id, list(texts))
     waiting = list(texts.values())
     for start in range(0, len(waiting), _AT_ONCE):
         await asyncio.gather(*(blobs.put(text.encode()) for text in waiting[start : start + _AT_ONCE]))
+
+
+async def _hold(db: Database, now: Instant, execution_id: str, digests: Sequence[str]) -> None:
+    tx = Transaction(now)
+    references.hold_all(tx, digests, upload_of(execution_id))
+    await db.commit(tx)
 
 
 async def give_back(db: Database, now: Instant, execution_id: str, values: Iterable[Value]) -> None:

@@ -54,7 +54,7 @@ Json = dict[str, Any]
 def value_wire(value: Value, name: str = "value") -> Json:
     """A value under `name`, or its `blob` where its text is not at hand; with its `size` in bytes."""
     if value.text is not None:
-        return {name: canonical.loads(value.text.encode()), "size": value.size}
+        return {name: canonical.stored(value.text), "size": value.size}
     told: Json = {"size": value.size}
     return told if value.blob is None else {**told, "blob": value.blob}
 
@@ -160,7 +160,10 @@ def execution_wire(one: Execution) -> Json:
         "capabilities": sorted(one.capabilities),
         "started_at": render(one.started_at),
     }
-    return told if one.stop is None else {**told, "stop": stop_wire(one.stop)}
+    if one.minted:
+        told["minted"] = [{**key_wire(key), **_minted(awakeable)} for key, awakeable in one.minted.items()]
+    _add(told, retry=None if one.retry is None else dict(one.retry), stop=None if one.stop is None else stop_wire(one.stop))
+    return told
 
 
 def execution_of(told: Mapping[str, Any]) -> Execution:
@@ -180,9 +183,19 @@ def execution_of(told: Mapping[str, Any]) -> Execution:
         stop=stop_of(told["stop"]) if told.get("stop") else None,
         metadata=told["metadata"],
         config=told["config"],
+        retry=told.get("retry"),
         capabilities=frozenset(told["capabilities"]),
         started_at=parse(told["started_at"]),
+        minted={key_of(one): _minted_of(one) for one in told.get("minted", ())},
     )
+
+
+def _minted(one: Minted) -> Json:
+    return {"id": one.id, "token": one.token, "deadline": render(one.deadline), "url": one.url}
+
+
+def _minted_of(told: Mapping[str, Any]) -> Minted:
+    return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
 
 
 # --- Operations ------------------------------------------------------------------------------------------------------
@@ -253,7 +266,7 @@ def _entity_wire(lease: EntityLease) -> Json:
 def _sent(value: Value, name: str) -> Json:
     """A value on its way in: its size is nobody's word."""
     if value.text is not None:
-        return {name: canonical.loads(value.text.encode())}
+        return {name: canonical.stored(value.text)}
     return {"blob": {"sha256": value.blob, "size": value.size}}
 
 
@@ -270,13 +283,7 @@ def outcome_wire(outcome: Outcome) -> Json:
         case Recorded():
             return {"outcome": "recorded", "entry": entry_wire(outcome.entry)}
         case Minted():
-            return {
-                "outcome": "minted",
-                "id": outcome.id,
-                "token": outcome.token,
-                "deadline": render(outcome.deadline),
-                "url": outcome.url,
-            }
+            return {"outcome": "minted", **_minted(outcome)}
         case Admitted():
             return _admitted_wire(outcome)
         case Doubtful():
@@ -323,7 +330,7 @@ def outcome_of(told: Mapping[str, Any]) -> Outcome:
         case "recorded":
             return Recorded(entry_of(told["entry"]))
         case "minted":
-            return Minted(told["id"], told["token"], parse(told["deadline"]), told["url"])
+            return _minted_of(told)
         case "admitted":
             return _admitted_of(told)
         case "doubtful":

@@ -21,6 +21,7 @@ Row = dict[str, Any]
 PRECONDITIONS = 16
 """Columns of the table `preconditions`: how many preconditions one transaction may have."""
 
+_EXACT = 2**53
 _NAME = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 _QUOTED = re.compile(r"'(?:[^']|'')*'")
 
@@ -89,8 +90,9 @@ class Batch:
 
     def _add(self, sql: str, parameters: Mapping[str, Any]) -> Answer:
         text, names = positional(sql)
-        values = tuple(_bound(name, parameters) for name in names)
-        check_limits(text, values)
+        if len(names) > SQL_PARAMETERS:
+            raise StorageLimitExceeded(f"{len(names)} bound values; the limit is {SQL_PARAMETERS}")
+        values = tuple([_bound(name, parameters[name]) for name in names])
         answer = Answer()
         self.statements.append(Statement(text, values, answer))
         return answer
@@ -132,7 +134,7 @@ class Transaction(Batch):
         self.poked.append(executions)
 
     def refuse(self, unique: str, or_raise: Exception) -> None:
-        """Raise `or_raise` when the uniqueness of `unique` ("table.column"), or that it is not NULL, is what the batch breaks."""
+        """Raise `or_raise` when the batch breaks that `unique` ("table.column") is unique, or that it is not NULL."""
         self.refusals[unique] = or_raise
 
     def conflict_of(self, message: str) -> Exception | None:
@@ -150,8 +152,10 @@ class Transaction(Batch):
 def positional(sql: str) -> tuple[str, tuple[str, ...]]:
     """`:name` parameters as `?1…`, with the names in order of position; a name used twice is one position.
 
-    Text in quotes is left alone. The platform binds by position only.
+    Text in quotes is left alone. The platform binds by position only. Raises StorageLimitExceeded past SQL_BYTES.
     """
+    if _utf8_bytes(sql) > SQL_BYTES:
+        raise StorageLimitExceeded(f"a statement of more than {SQL_BYTES} bytes")
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:
@@ -169,33 +173,31 @@ def positional(sql: str) -> tuple[str, tuple[str, ...]]:
     return "".join(parts), tuple(names)
 
 
-def _bound(name: str, parameters: Mapping[str, Any]) -> Scalar:
-    value = parameters[name]
-    if isinstance(value, bool):
-        return int(value)
-    if value is None or type(value) in (str, int, float):
+def _bound(name: str, value: Any) -> Scalar:
+    """The value as it is bound, within the platform's limits, which are the same on every adapter.
+
+    Raises StorageLimitExceeded, which is a fault of the planner: client input is bounded before it comes here.
+    """
+    kind = type(value)
+    if value is None or kind is float:
         return value  # type: ignore[no-any-return]
+    if kind is not str and kind is not int:
+        value = _plain(name, value)
+    if type(value) is str:
+        if _utf8_bytes(value) > SQL_VALUE_BYTES:
+            raise StorageLimitExceeded(f"a bound value passes {SQL_VALUE_BYTES} bytes")
+    elif not -_EXACT <= value <= _EXACT:
+        raise StorageLimitExceeded("an integer past 2^53 cannot be bound exactly")
+    return value  # type: ignore[no-any-return]
+
+
+def _plain(name: str, value: Any) -> str | int:
+    """A value of a type derived from text or from a whole number, as what it is."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, int):
         return int(value)
     raise TypeError(f"parameter {name} is a {type(value).__name__}; statements take text, numbers and NULL")
-
-
-def check_limits(sql: str, values: tuple[Scalar, ...]) -> None:
-    """The platform's limits on one statement, the same on every adapter.
-
-    Raises StorageLimitExceeded, which is a fault of the planner: client input is bounded before it comes here.
-    """
-    if len(values) > SQL_PARAMETERS:
-        raise StorageLimitExceeded(f"{len(values)} bound values; the limit is {SQL_PARAMETERS}")
-    if _utf8_bytes(sql) > SQL_BYTES:
-        raise StorageLimitExceeded(f"a statement of more than {SQL_BYTES} bytes")
-    for value in values:
-        if isinstance(value, str) and _utf8_bytes(value) > SQL_VALUE_BYTES:
-            raise StorageLimitExceeded(f"a bound value passes {SQL_VALUE_BYTES} bytes")
-        if isinstance(value, int) and abs(value) > 2**53:
-            raise StorageLimitExceeded("an integer past 2^53 cannot be bound exactly")
 
 
 def _utf8_bytes(text: str) -> int:

@@ -32,7 +32,7 @@ from moorage.api.execution_shapes import (
     WaitSent,
 )
 from moorage.api.fields import JsonObject, fails
-from moorage.api.hosting import blobs_of, held, substrate_of, until
+from moorage.api.hosting import blobs_of, held, substrate_of, tokens_of, until
 from moorage.api.requests import ApiRequest
 from moorage.api.routes.runs import OPENING, start_of
 from moorage.api.routing import router
@@ -130,6 +130,7 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
         sent.holder,
         request.key(),
         shards=request.ports.settings.runners,
+        tokens=tokens_of(request),
     )
     request.wake(execution.lease.expires_at)
     return Answer(wire.execution_wire(execution), 201, {"location": f"/runs/{execution.run_id}"})
@@ -149,12 +150,13 @@ async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
     await request.ports.admit_effects()
     builds = _builds(request, sent)
     owner, blobs = hosting.owner_of(request.caller, sent.holder), blobs_of(request)
+    tokens = tokens_of(request)
 
     async def look() -> list[Execution] | None:
         now = request.ports.now()
         if sent.execution_id is None:
-            return await hosting.take_several(request.db, blobs, now, owner, builds, sent.limit) or None
-        one = await hosting.take_one(request.db, blobs, now, sent.execution_id, owner, builds)
+            return await hosting.take_several(request.db, blobs, now, owner, builds, sent.limit, tokens) or None
+        one = await hosting.take_one(request.db, blobs, now, sent.execution_id, owner, builds, tokens)
         return None if one is None else [one]
 
     bells = [body_bell(name) for name in builds] if sent.execution_id is None else [execution_bell(sent.execution_id)]
@@ -292,7 +294,7 @@ async def store_value(
 
 @api.get(
     "/executions/{execution_id}/blobs/{sha256}",
-    responses=_ANY | fails(*_FENCED, BlobMissing, BlobCorrupt),
+    responses=_ANY | fails(*_FENCED, EntryUnknown, BlobMissing, BlobCorrupt),
 )
 async def load_value(
     request: ApiRequest,

@@ -7,7 +7,7 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from moorage.api.answers import Answer, Lines
-from moorage.api.bodies import any_body, check_input, find_body
+from moorage.api.bodies import any_body, check_again, check_input, find_body
 from moorage.api.execution_shapes import OpenSent
 from moorage.api.fields import Cursor, fails
 from moorage.api.requests import ApiRequest
@@ -123,7 +123,8 @@ async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
         credential=request.caller.credential,
         trace=trace_of(request.headers.get("traceparent"), request.headers.get("tracestate")),
         metadata=sent.metadata,
-        config={**configuration.values, **sent.config()},
+        config=configuration.values,
+        retry=None if sent.retry is None else sent.retry.model_dump(),
         config_revision=configuration.revision,
     )
 
@@ -231,6 +232,9 @@ async def stop_run(request: ApiRequest, run_id: RunId, sent: StopSent) -> Respon
         ExecutionRewindUnsafe,
         ExecutionGuardBlocked,
         BodyUnknown,
+        InputInvalid,
+        BlobMissing,
+        BlobCorrupt,
         ExecutionRecoveryMismatch,
         StorageCapabilityMissing,
         IdempotencyConflict,
@@ -238,11 +242,13 @@ async def stop_run(request: ApiRequest, run_id: RunId, sent: StopSent) -> Respon
 )
 async def restart_run(request: ApiRequest, run_id: RunId, sent: RestartSent) -> Response:
     """Run again, in a fresh execution under the build that is registered now, from what an earlier run recorded before
-    `from_step`. It takes grants to execute and to operate on the body."""
+    `from_step`. It takes grants to execute and to operate on the body. Where that build does not take the old input nothing
+    is given up."""
     await request.ports.admit_effects()
     trace = trace_of(request.headers.get("traceparent"), request.headers.get("tracestate"))
     admitted = await restart.restart(
         request.db,
+        request.ports.blobs,
         request.caller,
         request.now,
         run_id,
@@ -251,6 +257,7 @@ async def restart_run(request: ApiRequest, run_id: RunId, sent: RestartSent) -> 
         sent.reason,
         sent.from_step,
         request.key(),
+        check=lambda info, value: check_again(request, info, value),
         shards=request.ports.settings.runners,
     )
     return started(request, admitted)

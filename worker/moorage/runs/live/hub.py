@@ -131,6 +131,10 @@ class Hub:
         """How many runs are held in memory."""
         return len(self._channels)
 
+    def hears(self, run_id: str) -> bool:
+        """Whether a run is watched, as an Observer: who begins to watch one reads what was stored until then."""
+        return run_id in self._channels
+
     def tell(self, change: Change) -> None:
         """Take note of a change, as an Observer. Never waits and never raises."""
         self._evict()
