@@ -20,6 +20,7 @@ from moorage.bodies.branches import BRANCH, Branch
 from moorage.bodies.core import Core, RunDeadline, fields_of
 from moorage.bodies.errors import StepFailed, StepMisuse
 from moorage.bodies.failures import classify, failure
+from moorage.bodies.places import note
 from moorage.bodies.tasks import begin, future
 from moorage.bodies.values import value_of
 from moorage.kernel.errors import ExecutionWoken, FailureTag, MoorageError
@@ -172,7 +173,9 @@ class Engine(Core):
             return failure(FailureTag.INVALID, f"a value does not fit its type: {fields_of(error)}", "ValidationError")
         if error is None:
             return failure(FailureTag.PERMANENT, "the body did not end when it was canceled")
-        return classify(error, self.world.now()).failure
+        found = classify(error, self.world.now()).failure
+        note(error, found, self.package, self.execution.run_id)
+        return found
 
     async def _close(self, status: Literal["success", "failed", "canceled"], text: str | None, error: Failure | None) -> End:
         result = None if text is None else value_of(text)
