@@ -84,8 +84,8 @@ def _named(name: str, found: Sequence[Body]) -> Body:
     for one in found:
         if one.name == name:
             return one
-    known = ", ".join(sorted(one.name for one in found)) or "none is registered"
-    raise CommandFailed(f"there is no body {name!r} here that you may see; {known}")
+    known = ", ".join(sorted(one.name for one in found)) or "none"
+    raise CommandFailed(f"there is no body {name!r} here that you may see; those that there are: {known}")
 
 
 def _digest(build: dict[str, Any]) -> str:

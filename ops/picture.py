@@ -73,6 +73,12 @@ def show_result(result: Any) -> None:
         print(f"\nresult  {remote.json_line(result)}", end="", flush=True)
 
 
+def show_metadata(metadata: Mapping[str, Any]) -> None:
+    """Print what a run says of itself, below its picture: where an answer goes, for instance."""
+    if metadata:
+        print(f"\nmetadata  {remote.json_line(metadata)}", end="", flush=True)
+
+
 class Live:
     """A picture in a terminal that is drawn again as the run changes, and moves with time in between."""
 
@@ -135,7 +141,8 @@ class Lines(AbstractContextManager["Lines"]):
             facts = f"{step['status']} {step['attempt']} {step.get('next_attempt_at')}"
             if self._told.get(name) != facts:
                 self._told[name] = facts
-                print(timeline.line(step, now=now(), glyphs=self._glyphs), flush=True)
+                moment = timeline.moment(state.run, now())
+                print(timeline.line(step, now=moment, glyphs=self._glyphs), flush=True)
         status = str(state.run["status"])
         if self._told.get("") != status:
             self._told[""] = status

@@ -91,9 +91,12 @@ def tell(problem: Problem) -> None:
     console = Console(stderr=True, highlight=False)
     console.print(Text.assemble((f"moorage: {problem.code}", "bold red"), f": {problem.detail}"), soft_wrap=True)
     for error in problem.errors:
-        console.print(Text(f"  at {error.get('pointer', '/')}: {error.get('message', '')}"), soft_wrap=True)
+        where, message = error.get("pointer") or "its root", error.get("message", "")
+        if len(problem.errors) > 1 or not (where in problem.detail and message in problem.detail):
+            console.print(Text(f"  at {where}: {message}"), soft_wrap=True)
     if problem.code == "Unauthenticated":
-        console.print("  give a credential with --token or in MOORAGE_TOKEN; `moorage up` prints its root token")
+        hint = "  give a credential with --token or in MOORAGE_TOKEN; `moorage up` prints its root token"
+        console.print(hint, soft_wrap=True)
     if problem.retryable:
         after = "" if problem.retry_after is None else f" after {problem.retry_after:g} s"
         console.print(f"  trying again{after} may help")

@@ -189,7 +189,7 @@ def watch(
         shown = picture.Lines(as_json) if as_json or not picture.console().is_terminal else picture.Live()
         with shown:
             async with aclosing(follow(moorage.wire, run)) as views:
-                return await _watched(views, shown)
+                return await _watched(moorage, views, shown)
 
     try:
         status = remote.call(url, token, ask, remote.LASTING)
@@ -234,7 +234,8 @@ def restart(
 ) -> None:
     """Run again from what an ended run recorded, all of it or what stands before a step, by the build registered now.
 
-    What comes after is done again, under keys of its own. It is refused while the run is under way or waits.
+    What comes after is done again, under keys of its own. It is refused while the run is under way or waits. A run that
+    succeeded has let go of what it recorded: start a new one instead.
 
     Example: moorage runs restart run_01kb1y0z3w5q9v8d7c6b5a4m3n --from-step charge --reason 'the card was replaced'
     """
@@ -278,17 +279,21 @@ def exit_status(status: str) -> int:
     return 0 if status == "success" else 1
 
 
-async def _watched(views: AsyncIterator[View], shown: picture.Lines | picture.Live) -> str:
-    """The run's last status, after showing each view."""
+async def _watched(moorage: Moorage, views: AsyncIterator[View], shown: picture.Lines | picture.Live) -> str:
+    """The run's last status, after showing each view. Why it was stopped is told by its record alone."""
     status = "running"
     async for view in views:
-        shown.show(picture.State(view.run, view.steps, view.change))
         status = str(view.run["status"])
+        told = view.run
+        if status == "canceled":
+            told = {**told, "stop": (await moorage.runs.get(view.run["run_id"])).wire().get("stop")}
+        shown.show(picture.State(told, view.steps, view.change))
     return status
 
 
 def _show(run: Run, steps: Sequence[Step]) -> None:
     picture.show(picture.State(run.wire(), [step.wire() for step in steps]))
+    picture.show_metadata(run.wire().get("metadata") or {})
     picture.show_result(run.result)
 
 

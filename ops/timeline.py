@@ -147,6 +147,7 @@ def render(
     lines = header(run, now=now, width=width, glyphs=glyphs)
     if not steps:
         return lines
+    now = moment(run, now)
     ordered = sorted(steps, key=lambda step: (branch(step["position"]), step.get("started_at") or ""))
     span = _span(run, ordered, now)
     stems = _stems([_path(step["position"]) for step in ordered], glyphs)
@@ -168,8 +169,10 @@ def header(run: Mapping[str, Any], *, now: Instant, width: int, glyphs: Glyphs =
     style = STYLES.get(status, "")
     lines = [
         Text.assemble((f"{glyphs.marks.get(status, '?')} {status}", style), "  ", (printable(run["body"]), "bold")),
-        Text(f"  {run['run_id']}", style="dim"),
     ]
+    # What a rewind takes, where there may be one.
+    names = [run[name] for name in ("run_id", "execution_id") if run.get(name) and (name == "run_id" or status != "success")]
+    lines += [Text(line, style="dim") for line in _packed(names, glyphs.dot, width)]
     facts = [f"attempt {run['attempt']}", _elapsed(run, now), f"started {short(instants.parse(run['started_at']))}"]
     if run.get("scope") not in (None, run["run_id"]):
         facts.insert(0, f"scope {printable(run['scope'])}")
@@ -177,7 +180,9 @@ def header(run: Mapping[str, Any], *, now: Instant, width: int, glyphs: Glyphs =
     for line in _waiting(run, now):
         lines.append(Text(f"  {line}", style=STYLES["waiting"]))
     if run.get("stop"):
-        lines.append(Text("  a stop was asked for", style=STYLES["canceled"]))
+        reason = run["stop"].get("reason")
+        asked = "a stop was asked for" + (f": {printable(reason)}" if reason else "")
+        lines += [Text(line, style=STYLES["canceled"]) for line in _packed(asked.split(), " ", width)]
     if run.get("error"):
         lines += [Text(line, style=STYLES["failed"]) for line in _packed(told(run["error"]).split(), " ", width)]
     return [_cut(line, width, glyphs) for line in lines]
@@ -190,6 +195,11 @@ def line(step: Mapping[str, Any], *, now: Instant, glyphs: Glyphs = DRAWN) -> st
     parts = [glyphs.marks.get(status, "?"), f"{status:<8}", f"{step['kind']:<9}", printable(step["label"])]
     parts += [part for part in (_duration_of(step, now), _note(step, now, span, glyphs)) if part]
     return "  ".join(parts)
+
+
+def moment(run: Mapping[str, Any], now: Instant) -> Instant:
+    """Up to when a run's steps are told: nothing of a run goes on past its end."""
+    return min(now, _instant(run.get("ended_at")) or now)
 
 
 def duration(milliseconds: int) -> str:

@@ -57,19 +57,20 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def _serve(port: int, state: Path, root_token: str | None, wanted: list[str], bodies: Path | None, as_json: bool) -> None:
     wrangler_config = paths.ROOT / "wrangler.toml"
     read_config(wrangler_config)  # a broken file is named before wrangler words it at length
+    names: list[str] = []
     if bodies is None:
         bundle = build_bundle(paths.ROOT, paths.ROOT / "build" / "bundle")
     else:
-        check_bodies(bodies)
+        names = check_bodies(bodies)
         bundle = bundle_with(bodies)
     config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, dict.fromkeys(wanted, "1"), echo=True)
     with LocalEdge(config) as edge:
-        _announce(edge, state, as_json)
+        _announce(edge, state, names, as_json)
         status = edge.wait()
     raise EdgeFailed(f"Node ended with status {status}; the state is kept, start again")
 
 
-def _announce(edge: LocalEdge, state: Path, as_json: bool) -> None:
+def _announce(edge: LocalEdge, state: Path, bodies: list[str], as_json: bool) -> None:
     if as_json:
         facts = {
             "url": edge.url,
@@ -78,6 +79,7 @@ def _announce(edge: LocalEdge, state: Path, as_json: bool) -> None:
             "openapi": f"{edge.url}/openapi.json",
             "pid": os.getpid(),
             "state": str(state.absolute()),
+            "bodies": bodies,
             "boot_ms": edge.boot_ms,
         }
         print(json.dumps(facts))
@@ -85,5 +87,7 @@ def _announce(edge: LocalEdge, state: Path, as_json: bool) -> None:
         print(f"listening on {edge.url}")
         print(f"root token   {edge.root_token}")
         print(f"docs         {edge.url}/docs and {edge.url}/openapi.json")
+        if bodies:
+            print(f"bodies       {', '.join(bodies)}")
         print(f"state        {state}, started in {edge.boot_ms['total']} ms; Ctrl-C stops")
     sys.stdout.flush()

@@ -246,7 +246,10 @@ async def test_neither_rewinding_nor_restarting_gives_up_what_may_be_in_flight(h
         return BODIES[name]
 
     async def restarted() -> Any:
-        return await restart.restart(house.db(), ROOT, house.now, execution.run_id, body, trace_of(None), "mended")
+        db, run_id, trace = house.db(), execution.run_id, trace_of(None)
+        return await restart.restart(
+            db, house.store.blobs, ROOT, house.now, run_id, body, trace, "mended", check=lambda info, value: None
+        )
 
     with pytest.raises(ExecutionGuardBlocked) as blocked:
         await house.rewind(execution.execution_id)

@@ -162,8 +162,9 @@ async def test_other_pins_refuse_an_open_and_name_the_ways_out(desk: RunsDesk, w
     assert (error.members["scope"], error.members["execution_id"]) == ("score", first.execution_id)
     assert error.members["pending"]["implementation"] == BUILD.implementation
     assert error.members["requested"] == {"plan_reference": asked.reference, **asked.wire()}
-    assert error.members["recoveries"][1] == f"moorage run rewind {first.execution_id}"
-    assert all(part in error.detail for part in ("score", first.execution_id, asked.reference, "restore the build"))
+    assert error.members["recoveries"][1] == f"moorage run rewind {first.execution_id} --reason '...'"
+    assert all(part in error.detail for part in ("score", first.execution_id, asked.reference, "Restore the build"))
+    assert f"bound to another {'implementation' if what == 'build' else what}: " in error.detail
     refused = await desk.show(error.members["run_id"])
     assert (refused.status, refused.plan_reference) == ("failed", asked.reference)
     assert refused.error is not None

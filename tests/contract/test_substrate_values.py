@@ -8,7 +8,7 @@ from moorage.journal.model import Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import BlobCorrupt, BlobMissing, EntryUnknown, LeaseFenced, PayloadTooLarge, UploadTimedOut
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
-from moorage.runs.protocol import Await, Close, Mint, Minted, Record
+from moorage.runs.protocol import Await, Close, CommitCursor, Mint, Minted, Record, Suspend
 from tests.contract.adapters import Store
 from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
 
@@ -194,3 +194,19 @@ async def test_a_large_value_that_was_just_let_go_of_is_recorded_again(harbor: H
     digest = canonical.digest(value(told).text or "")
     assert await harbor.store.blobs.get(digest) == (value(told).text or "").encode()
     assert await harbor.rows("blob_deletions") == []
+
+
+async def test_a_list_that_passes_what_one_transaction_takes_is_too_large_and_stores_nothing(harbor: Harbor) -> None:
+    fence = (await harbor.opened()).fence
+    moves = [CommitCursor(key(f"c{number}"), "0", f"cursor-{number}", value(1), 0) for number in range(20)]
+    with pytest.raises(PayloadTooLarge, match="fewer"):
+        await harbor.apply(fence, *moves)
+    assert await harbor.rows("journal") == []
+    assert len(await harbor.apply(fence, *moves[:4])) == 4
+
+
+async def test_of_what_a_run_awaits_as_much_is_told_as_has_room(harbor: Harbor) -> None:
+    execution = await harbor.opened()
+    await harbor.apply(execution.fence, Suspend("suspended", None, [{"label": "x" * 30_000}] * 100))
+    run = await harbor.run(execution.run_id)
+    assert len(json.loads(run["awaiting"])) == 2

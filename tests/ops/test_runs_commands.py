@@ -187,9 +187,10 @@ def test_the_same_start_under_a_key_is_the_same_run(run: Run, upstream: Upstream
 
 
 def test_a_run_that_waits_says_for_what_and_until_when(run: Run, upstream: Upstream) -> None:
-    shown = run("runs", "show", suspended(run, upstream)).stdout
+    shown = run("runs", "show", suspended(run, upstream, "--metadata", '{"team":"shop"}')).stdout
     assert shown.startswith("◷ suspended  order")
     assert "waiting for approval until " in shown
+    assert shown.endswith('\nmetadata  {"team":"shop"}\n')
     assert "(in 1 d 23 h)" in shown or "(in 2 d)" in shown
 
 

@@ -60,7 +60,7 @@ def test_a_run_that_waits_is_drawn_with_branches_retries_waits_and_errors() -> N
         drawn(run("suspended", attempt=2, **AWAITING), *STEPS, width=100)
         == """\
 ◷ suspended  order
-  run_01kb1y0z3w5q9v8d7c6b5a4m3n
+  run_01kb1y0z3w5q9v8d7c6b5a4m3n · exe_01kb1y0z3w5q9v8d7c6b5a4m3n
   scope order-17 · attempt 2 · 12.0 s · started 2026-11-29 16:35:00 UTC
   waiting for approval until 2026-11-29 17:35:00 UTC (in 59 m 48 s)
 
@@ -83,6 +83,7 @@ def test_a_narrow_terminal_without_anything_but_ascii_shows_the_same_without_bar
         == """\
 ~ suspended  order
   run_01kb1y0z3w5q9v8d7c6b5a4m3n
+  exe_01kb1y0z3w5q9v8d7c6b5a4m3n
   scope order-17 . attempt 1 . 12.0 s
   started 2026-11-29 16:35:00 UTC
   waiting for approval until 2026-11-29 1...
@@ -135,6 +136,14 @@ def test_a_runs_error_is_told_whole() -> None:
     message = " ".join(f"word{n}" for n in range(40))
     shown = drawn(run("failed", error={"tag": "Permanent", "code": "StepFailed", "step": "charge", "message": message}))
     assert f"Permanent StepFailed at charge: {message}" in " ".join(shown.split())
+
+
+def test_a_step_that_a_stop_left_open_ends_with_its_run_whose_reason_is_told() -> None:
+    stop = {"requested_at": at(2), "scope": "run", "reason": "wrong customer"}
+    left = step("approval", "1", 1, None, kind="wait") | {"status": "failed"}
+    told = drawn(run("canceled", ended_at=at(3), stop=stop), left)
+    assert "  a stop was asked for: wrong customer" in told.splitlines()
+    assert told.endswith(" 2.0 s")
 
 
 def test_nothing_that_controls_a_terminal_comes_through() -> None:

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from moorage.bodies import ONCE, Retry, Run, StepFailed, body
+from moorage.bodies.fetch import Response
 from tests.unit.bodies.memory import START, World
 
 SECRET = "Bearer sk-live-0123456789abcdef"
@@ -239,3 +240,13 @@ async def test_what_can_be_no_request_is_refused_at_once_without_a_word_of_its_h
     assert (world.row.error["code"], world.row.error["tag"]) == ("ValueError", "Permanent")
     assert "secret" not in world.row.error["message"]
     assert world.entries() == []
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[" * 100_000 + b"]" * 100_000, b"{", b"\xff", b""])
+def test_an_answer_that_is_no_json_or_nested_without_end_is_a_value_error(content: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - as json.loads does
+        Response(200, {}, content).json()
+
+
+def test_an_answer_s_json_is_read() -> None:
+    assert Response(200, {}, '{"a":[1,0.5,"é",null]}'.encode()).json() == {"a": [1, 0.5, "é", None]}

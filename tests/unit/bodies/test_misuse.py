@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -109,6 +110,7 @@ async def test_two_branches_that_want_one_value_compute_it_once() -> None:
         ("random.choice", lambda run: random.choice([1, 2]), "run.random()"),
         ("uuid.uuid4", lambda run: str(uuid.uuid4()), "run.uuid()"),
         ("asyncio.sleep", lambda run: asyncio.sleep(1), "run.sleep"),
+        ("urllib.request.urlopen", lambda run: urllib.request.urlopen("http://127.0.0.1:1/"), "run.fetch"),
         ("httpx.AsyncClient", lambda run: httpx.AsyncClient().get("http://127.0.0.1:1/"), "run.fetch"),
     ],
 )

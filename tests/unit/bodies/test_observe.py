@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.bodies import Run, body, each
+from moorage.bodies import Failed, Retry, Run, body, each
 from tests.unit.bodies.memory import World
 
 EFFECTS = [each("one")]
@@ -26,3 +26,23 @@ async def test_an_observer_is_told_from_when_it_wants_to_hear_of_the_run() -> No
         ("running", False),
         ("success", False),
     ]
+
+
+@pytest.mark.clause("runs.stream")
+async def test_a_step_that_is_tried_in_another_opening_has_begun_when_it_was_tried_first() -> None:
+    tries: list[int] = []
+
+    def effect() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Failed("Transient", "not yet")
+        return "at last"
+
+    @body("late", effects=["one"])
+    async def late(run: Run) -> str:
+        return await run.step("one", effect, retry=Retry(attempts=3, base_ms=60_000, jitter_ms=0))
+
+    world = World(late)
+    row = await world.to_the_end("late")
+    assert (row.result, len(tries)) == ("at last", 3)
+    assert {one.started_at for one in world.told.steps("one")} == {entry.started_at for entry in row.entries.values()}

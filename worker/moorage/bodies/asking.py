@@ -12,6 +12,7 @@ from moorage.bodies.branches import Branch
 from moorage.bodies.core import Core, RunDeadline
 from moorage.bodies.errors import StepFailed
 from moorage.bodies.failures import CallDeadline, classify, failure
+from moorage.bodies.places import note
 from moorage.bodies.replay import placed
 from moorage.bodies.retry import Retry, decide
 from moorage.bodies.values import value_of
@@ -155,6 +156,7 @@ def failed(
     """
     now = engine.world.now()
     found = classify(error, now)
+    note(error, found.failure, engine.package, engine.execution.run_id)
     seed = idempotency_key(engine.execution.execution_id, key)
     delay = decide(policy, attempt, found.failure.tag, seed, found.retry_after)
     again = None if delay is None else after(now, delay)

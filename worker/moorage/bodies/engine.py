@@ -22,6 +22,7 @@ from moorage.bodies.entities import left
 from moorage.bodies.errors import StepFailed, StepMisuse
 from moorage.bodies.failures import classify, failure
 from moorage.bodies.guarded import AGAIN_SECONDS, SHORT_PAUSES
+from moorage.bodies.places import note
 from moorage.bodies.tasks import begin, future
 from moorage.bodies.values import value_of
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionWoken, FailureTag, MoorageError
@@ -176,7 +177,9 @@ class Engine(Core):
             return failure(FailureTag.INVALID, f"a value does not fit its type: {fields_of(error)}", "ValidationError")
         if error is None:
             return failure(FailureTag.PERMANENT, "the body did not end when it was canceled")
-        return classify(error, self.world.now()).failure
+        found = classify(error, self.world.now()).failure
+        note(error, found, self.package, self.execution.run_id)
+        return found
 
     async def _close(self, status: Ending, text: str | None, error: Failure | None, tries: int = 0) -> End:
         if self.standing and status != "canceled":

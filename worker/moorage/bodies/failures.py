@@ -71,6 +71,9 @@ def classify(error: BaseException, now: Instant) -> Classified:
         return _struck(CALL_DEADLINE, error)
     if isinstance(error, MemoryError):
         return _struck(LINEAR_MEMORY, error)
+    if isinstance(error, httpx.UnsupportedProtocol):
+        # The address is refused before anything is sent, and would be again.
+        return Classified(failure(FailureTag.PERMANENT, _said(error), type(error).__name__))
     if isinstance(error, (httpx.TransportError, ConnectionError)):
         return Classified(failure(FailureTag.TRANSIENT, _said(error), type(error).__name__))
     if isinstance(error, Unrecordable):

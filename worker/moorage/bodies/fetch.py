@@ -5,13 +5,13 @@ credential may be rotated between two attempts. Redirects are not followed: a cr
 """
 
 import base64
-import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
+import pydantic_core
 
 from moorage.bodies.asking import Step
 from moorage.bodies.errors import Failed
@@ -50,8 +50,9 @@ class Response:
         return self.content.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The body as JSON. Raises ValueError when it is not."""
-        return json.loads(self.content)
+        """The body as JSON. Raises ValueError when it is not, or is nested deeper than can be read safely: what somebody
+        outside sends must not take the interpreter along, as the platform's own parser would."""
+        return pydantic_core.from_json(self.content)
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "Response":

@@ -16,6 +16,7 @@ import secrets
 import sys
 import textwrap
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -35,6 +36,7 @@ _INSTEAD: Final = {
     "secrets": "run.random() or run.uuid(), or draw it in a step",
     "os": "run.random(), or draw it in a step",
     "asyncio": "await run.sleep(seconds)",
+    "urllib.request": "await run.fetch(...), or make the request in a step",
     "httpx": "await run.fetch(...), or make the request in a step",
 }
 
@@ -45,6 +47,7 @@ _WRAPPED: Final = (
     (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice")),
     (os, ("urandom",)),
     (asyncio, ("sleep",)),
+    (urllib.request, ("urlopen",)),
 )
 
 _CLOCKS: Final = {"now", "utcnow", "today"}

@@ -74,6 +74,7 @@ class Telling:
         self._spans = spans
         self._began = now()
         self._steps: dict[EntryKey, StepChange] = {}
+        self._begun = {entry.key: entry.started_at for entry in execution.entries}
 
     @property
     def wanted(self) -> bool:
@@ -128,7 +129,7 @@ class Telling:
             getattr(operation, "position", ""),
             "running",
             1,
-            None if isinstance(operation, _AFTERWARDS) else now,
+            self._begun.get(key, None if isinstance(operation, _AFTERWARDS) else now),
         )
         if isinstance(outcome, Recorded) and outcome.entry.state == "done":
             entry = outcome.entry

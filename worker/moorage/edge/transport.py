@@ -26,6 +26,10 @@ _DECODED: Final = frozenset({"content-encoding", "content-length", "transfer-enc
 
 _NO_BODY: Final = frozenset({"GET", "HEAD"})
 
+_INSIDE: Final = (
+    "lies inside this network, where requests go only with MOORAGE_ALLOW_LOCAL_DESTINATIONS=1 (`up --allow-local`)"
+)
+
 
 class HostRefused(httpx.UnsupportedProtocol):
     """The request leads inside this network, or is not http."""
@@ -69,7 +73,7 @@ class FetchTransport(httpx.AsyncBaseTransport):
         if url.scheme not in ("https", "http"):
             raise HostRefused("only http and https are sent", request=request)
         if not self._allow_local and not is_public(url.host):
-            raise HostRefused("the request leads inside this network", request=request)
+            raise HostRefused(f"{url.host} {_INSIDE}", request=request)
 
 
 class _Body(httpx.AsyncByteStream):

@@ -341,7 +341,7 @@ class ExecutionUnknown(Unknown):
 
 
 class BodyUnknown(Unknown):
-    """No body of this name is registered, in the Worker or by a host."""
+    """No body of this name is registered, in the Worker or by a host; `GET /bodies` lists those that are."""
 
 
 class EntryUnknown(Unknown):
@@ -463,7 +463,7 @@ class CursorMoved(Conflict):
 
 
 class ExecutionRewindNotPending(Conflict):
-    """No pending execution has this id: a retired one holds nothing to release."""
+    """No pending execution has this id: one that has ended holds nothing to release, and a run's id is another."""
 
 
 class ExecutionRewindPlanCurrent(Conflict):
@@ -475,7 +475,7 @@ class ExecutionRewindUnsafe(Conflict):
 
 
 class RunJournalRetired(Conflict):
-    """The run's journal was retired with its execution: there is no recorded prefix to restart from."""
+    """The run's journal was retired with its execution: nothing is left to restart from. Start a new run instead."""
 
 
 class CancelTargetNotInFlight(Conflict):

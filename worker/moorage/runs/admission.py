@@ -45,7 +45,10 @@ HANDOFF_SECONDS: Final = 30
 """The lease with which an execution is handed to its Runner, which renews it like any other. Of a thousand that are started
 at once the last ones come to that after more than ten seconds on a busy machine."""
 
-RECOVERIES: Final = ("restore the build that is pinned and open the scope again", "moorage run rewind {execution}")
+RECOVERIES: Final = (
+    "restore the build and the input that are pinned and open the scope again",
+    "moorage run rewind {execution} --reason '...'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,16 +287,18 @@ def refusal(caller: Caller, planned: Planned) -> MoorageError:
         return ExecutionPinMismatch(detail, run_id=planned.run_id, scope=scope, requested=_told(requested))
     execution = pending["execution_id"]
     recoveries = [one.replace("{execution}", execution) for one in RECOVERIES]
+    bound = Pins.of(json.loads(pending["pins"]))
     detail = (
-        f"the execution {execution} that is pending under scope {scope!r} is bound to plan {pending['plan_reference']}, and "
-        f"this run asks for {requested.reference}: {recoveries[0]}, or run `{recoveries[1]}`"
+        f"the execution {execution} that is pending under scope {scope!r} is bound to another "
+        f"{_differing(bound, requested)}: to plan {bound.reference}, where this run asks for {requested.reference}. "
+        f"{recoveries[0].capitalize()}, or give up what it recorded with `{recoveries[1]}`"
     )
     return ExecutionPinMismatch(
         detail,
         run_id=planned.run_id,
         scope=scope,
         execution_id=execution,
-        pending=_told(Pins.of(json.loads(pending["pins"]))),
+        pending=_told(bound),
         requested=_told(requested),
         recoveries=recoveries,
     )
@@ -307,6 +312,12 @@ def _guarded(planned: Planned, seen: bool) -> ExecutionGuardBlocked:
         return ExecutionGuardBlocked(f"a guard protects the execution of scope {about['scope']!r}", **about)
     told = blocked.error(Guard.of(row), planned.execution.started_at)
     return ExecutionGuardBlocked(told.detail, **about, **told.members)
+
+
+def _differing(bound: Pins, requested: Pins) -> str:
+    """What of two pins is not the same, in words: `implementation and input`."""
+    one, other = bound.wire(), requested.wire()
+    return " and ".join(name for name in one if one[name] != other.get(name)) or "plan"
 
 
 def _lease(now: Instant, runner: str, info: BodyInfo, handoff: bool, owner: str | None) -> Lease | None:

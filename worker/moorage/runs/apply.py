@@ -28,6 +28,7 @@ from moorage.kernel.errors import (
     RunEnded,
     RunMetadataTooLarge,
     StorageBindingUnavailable,
+    StorageLimitExceeded,
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant
@@ -75,6 +76,16 @@ async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> 
     """
     if not operations:
         return [], []
+    try:
+        return await _checked(ports, fence, operations)
+    except StorageLimitExceeded as error:
+        # Nothing of it was stored: whoever sends less at a time gets it through.
+        raise PayloadTooLarge(
+            f"the operations pass what one transaction takes ({error.detail}): send fewer at once"
+        ) from error
+
+
+async def _checked(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Instant]]:
     check(operations)
     stored, large = _placed(operations)
     if not large:

@@ -1,6 +1,7 @@
 """Letting go of an execution: suspending it, and ending its run (clauses runs.retirement, runs.collection, runs.wake)."""
 
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
@@ -20,13 +21,16 @@ RUNNER: Final = "moorage:runner"
 AWAITING: Final = 100
 """How many of the things that a run awaits are told in its row."""
 
+AWAITING_BYTES: Final = 64 * 1024
+"""How much of them."""
+
 
 def suspend(tx: Transaction, fence: Fence, operation: Suspend) -> Answer:
     """Let go of an execution in a transaction that holds its fence; the answer holds `wake_at`.
 
     The commit raises ExecutionWoken when something that it awaits has ended.
     """
-    told = [dict(one) for one in operation.awaiting[:AWAITING]]
+    told = list(_fitting(operation.awaiting[:AWAITING]))
     where: dict[str, Scalar] = {"execution": fence.execution_id, "epoch": fence.epoch}
     tx.require(statements.NOTHING_ENDED, ExecutionWoken(), execution=fence.execution_id)
     tx.run(
@@ -49,6 +53,16 @@ def closes_under(operation: Close) -> str:
             return statements.HELD_AND_RETURNED
         case "canceled":
             return statements.HELD_AND_OPEN
+
+
+def _fitting(awaiting: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """As many of them as have room in a row that listings show: they are for people."""
+    room = int(AWAITING_BYTES)
+    for one in awaiting:
+        room -= canonical.size(canonical.compact(dict(one)))
+        if room < 0:
+            return
+        yield dict(one)
 
 
 def close(tx: Transaction, fence: Fence, operation: Close, requested_plan: str | None = None) -> None:

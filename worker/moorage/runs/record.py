@@ -263,7 +263,9 @@ async def output(db: Database, blobs: Blobs | None, caller: Caller, run_id: str,
     ):
         raise Forbidden("what a step recorded takes a grant to read, or to operate on, the body")
     if not alive.rows:
-        raise RunJournalRetired("the run's journal was retired with its execution")
+        raise RunJournalRetired(
+            "the run's journal was retired with its execution: what its steps gave is kept only while it can be resumed"
+        )
     value = entry.one(EntryUnknown())
     if value["state"] != "done":
         raise EntryUnknown()

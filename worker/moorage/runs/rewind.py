@@ -118,18 +118,18 @@ def require_safe(tx: Transaction, pending: Pending) -> None:
     execution = row["execution_id"]
     tx.require(statements.IS_PENDING, ExecutionRewindNotPending(), execution=execution)
     told = {"execution_id": execution, "run_id": row["run_id"]}
-    held = ExecutionRewindUnsafe(f"run {row['run_id']} holds the execution under a live lease", **told)
+    held = ExecutionRewindUnsafe(f"run {row['run_id']} holds the execution under a live lease: stop it first", **told)
     tx.require(statements.IS_UNHELD, held, execution=execution)
     blocked.require_free(tx, execution, pending.guard)
     until = "" if row["next_attempt_at"] is None else f" until {render(row['next_attempt_at'])}"
     tx.require(
         statements.IS_NOT_WAITING,
-        ExecutionRewindUnsafe(f"run {row['run_id']} is waiting{until}", **told),
+        ExecutionRewindUnsafe(f"run {row['run_id']} is waiting{until}: stop it first", **told),
         execution=execution,
     )
     names = [f"{one['label'] or one['id']} ({one['id']}, until {render(one['deadline'])})" for one in pending.awaited]
     awaited = ExecutionRewindUnsafe(
-        f"the execution awaits {', '.join(names) or 'an awakeable'}",
+        f"the execution awaits {', '.join(names) or 'an awakeable'}: resolve or reject it first, or wait for its deadline",
         **told,
         awakeables=[one["id"] for one in pending.awaited],
     )

@@ -282,6 +282,6 @@ def _mismatch(row: Row, build: str | None) -> Failure:
     message = (
         f"the execution {execution} of scope {scope!r} is pinned to build {pinned.build.digest} (implementation "
         f"{pinned.build.implementation}) with input {pinned.input}, and {now_there} for it. Restore the pinned build and "
-        f"open the scope again, or give up what it recorded with `moorage run rewind {execution}`"
+        f"open the scope again, or give up what it recorded with `moorage run rewind {execution} --reason '...'`"
     )
     return Failure(FailureTag.INCOMPATIBLE.value, message, "ExecutionPinMismatch")

@@ -114,7 +114,7 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
     if sent.build is not None:
         info = hosting.info_of(sent.build.build(sent.body))
         if request.ports.bodies.get(sent.body) is not None:
-            raise refused("/body", "is a body of the Worker")
+            raise refused("/body", "is a body of the Worker: start a run of it, or host it under another name")
     else:
         info = await find_body(request, sent.body)
         if info.host == "worker":
