@@ -99,6 +99,14 @@ class Watched:
         with self._clock.working():
             return await self._substrate.stops(fences)
 
+    async def register_holder(self, holder: str, name: str) -> None:
+        with self._clock.working():
+            await self._substrate.register_holder(holder, name)
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        with self._clock.working():
+            await self._substrate.exit_holder(holder, reason)
+
 
 class Voyage:
     """One run on a shore, on as many hosts as it takes."""

@@ -213,6 +213,9 @@ async def test_a_guard_tells_of_whom_it_is_and_what_its_request_carries(house: W
         "since": "2027-01-15T08:00:01.000Z",
         "window_seconds": WINDOW,
         "window_ends_at": "2027-01-15T09:00:01.000Z",
+        "holder_name": "r:00",
+        "holder_exited_at": None,
+        "lease_expires_at": "2027-01-15T08:00:30.000Z",
     }
     assert canonical.dumps(shown)
 

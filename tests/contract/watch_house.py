@@ -8,7 +8,7 @@ from moorage.catalog.access import Caller
 from moorage.catalog.model import DestinationDeclaration
 from moorage.guards import listing, reconcile
 from moorage.guards.listing import Wanted
-from moorage.guards.model import EntityLease, Guard, new_holder
+from moorage.guards.model import EntityLease, new_holder
 from moorage.guards.reconcile import Reconciled
 from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.pages import PageRequest
@@ -140,7 +140,7 @@ class WatchHouse(Harbor):
         """Release by hand."""
         return await reconcile.reconcile(self.db(), caller, self.now, token, evidence, operator)
 
-    async def guards(self, **wanted: Any) -> list[Guard]:
+    async def guards(self, **wanted: Any) -> list[Seen]:
         """What operators see."""
         page = await listing.list_guards(self.db(), ROOT, self.now, PageRequest(100), Wanted(**wanted))
         return page.items

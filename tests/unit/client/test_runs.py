@@ -27,7 +27,7 @@ async def halves(run: Run, number: int) -> int:
 async def moorage(schema: str, tmp_path: Path) -> AsyncIterator[Moorage]:
     connection = connect(":memory:")
     connection.executescript(schema)
-    house = House(connection, blobs=DirectoryBlobs(tmp_path))
+    house = House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
     transport = httpx.ASGITransport(app=build_app(house.ports()))
     async with Moorage("http://moorage.test", ROOT, transport=transport) as made:
         yield made
