@@ -8,7 +8,7 @@ from moorage.catalog.access import Caller
 from moorage.catalog.model import DestinationDeclaration
 from moorage.guards import listing, reconcile
 from moorage.guards.listing import Wanted
-from moorage.guards.model import EntityLease, new_holder
+from moorage.guards.model import EntityLease, Seen, new_holder
 from moorage.guards.reconcile import Reconciled
 from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.pages import PageRequest

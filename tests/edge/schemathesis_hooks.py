@@ -27,9 +27,11 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
     turn = next(_calls)
     if case.path in STREAMS and isinstance(case.query, dict):
         case.query["max_seconds"] = 0.1
-    waits = case.body.get("wait_seconds") if isinstance(case.body, dict) else None
-    if isinstance(waits, (int, float)) and not isinstance(waits, bool) and 0.01 < waits <= LONGEST_WAIT:
-        case.body = {**case.body, "wait_seconds": 0.01}
+    body = case.body
+    waits = body.get("wait_seconds") if isinstance(body, dict) else None
+    if isinstance(body, dict) and isinstance(waits, (int, float)) and not isinstance(waits, bool):
+        if 0.01 < waits <= LONGEST_WAIT:
+            body["wait_seconds"] = 0.01
     if turn % 2:
         return
     for part in (case.path_parameters, case.query, case.body):
