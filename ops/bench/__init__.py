@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from ops.bench import designs as comparison
-from ops.bench import peers, report, workflows
+from ops.bench import executions, peers, report, workflows
 from ops.bench.baseline import Baseline
 from ops.bench.budget import Measured
 from ops.bench.load import load_ready_records
@@ -96,7 +96,8 @@ def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Result
         with _bench(config) as (edge, bench):
             boot = edge.boot_ms["total"]
             say("measuring each operation")
-            measured = [bench.measure(operation, repeat) for operation in OPERATIONS]
+            executions.prepare(bench)
+            measured = [bench.measure(operation, repeat) for operation in (*OPERATIONS, *executions.OPERATIONS)]
             small = [bench.measure(operation, repeat) for operation in SCALED]
         large: list[Measured] = []
         if scale:

@@ -193,7 +193,7 @@ OPERATIONS = [
     Step("read a record", Budget(1, 5, 0), _get),
     QUERY,
     Step("mint an awakeable", Budget(1, 8, 5), _mint),
-    Step("resolve an awakeable", Budget(1, 13, 3), _resolve),
+    Step("resolve an awakeable", Budget(1, 15, 4), _resolve),
 ]
 
 SCALED = [
