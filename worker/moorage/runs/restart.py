@@ -60,7 +60,8 @@ async def restart(
     registered body by its name, and `check` raises InputInvalid where another build does not take the old input: then
     nothing is given up. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden,
     RunJournalRetired when nothing is pending any more, EntryUnknown when no entry has the label, ExecutionRewindUnsafe,
-    BodyUnknown, BlobMissing or BlobCorrupt when the input cannot be read, RequestInvalid for the reason, IdempotencyConflict.
+    BodyUnknown, BlobMissing or BlobCorrupt when the input cannot be read, RequestInvalid for the reason, and
+    IdempotencyConflict.
     """
     check_reason(reason)
     execution_id = await _execution_of(db, caller, run_id)
