@@ -1,0 +1,1 @@
+"""Bodies whose effects a test interrupts."""
