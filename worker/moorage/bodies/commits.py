@@ -56,7 +56,10 @@ class _Group:
 
 
 class Commits:
-    """The one way from an engine to its substrate. `told` hears of each operation once it is stored, `died` of a loss."""
+    """The one way from an engine to its substrate. `told` hears of each operation once it is stored, `died` of a loss.
+
+    `broken` is what a write failed with that no substrate refuses with: the host is at fault, and the run is lost to it.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class Commits:
     ) -> None:
         self.several = False
         self.lost: Exception | None = None
+        self.broken: Exception | None = None
         self.cancel_after = False
         self.claims: dict[EntryKey, str] = {}
         self._substrate = substrate
@@ -141,6 +145,8 @@ class Commits:
             self._sending = True
             try:
                 await self._drain()
+            except Exception as error:
+                self._break(error)
             finally:
                 self._sending = False
             if not self.open or self.cancel_after:
@@ -214,6 +220,11 @@ class Commits:
             self._abandon()
             self._died()
 
+    def _break(self, error: Exception) -> None:
+        """A fault of the host's own: nothing the body could catch, or wait for an answer after."""
+        self.broken = self.broken or error
+        self.lose(error)
+
     def _abandon(self) -> None:
         if self._quiet is not None:
             self._quiet.cancel()
@@ -238,6 +249,8 @@ class Commits:
             while self._queue and self.open:
                 await self._drain()
                 await asyncio.sleep(0)
+        except Exception as error:
+            self._break(error)
         finally:
             self._flusher = None
 

@@ -66,7 +66,7 @@ class Engine(Core):
         self.commits.lose(reason)
 
     async def drive(self) -> End:
-        """Run the body until it ends, suspends, is stopped or lost. Raises nothing of the body's."""
+        """Run the body until it ends, suspends, is stopped or lost. Raises nothing of the body's, and faults of its own."""
         if self.stopping:
             return await self._close("canceled", None, None)
         await self._load_drawn()
@@ -75,7 +75,10 @@ class Engine(Core):
         task = begin(self._body(), context=context)
         task.add_done_callback(lambda _: self._changed())
         try:
-            return await self._until_let_go(task)
+            ended = await self._until_let_go(task)
+            if self.commits.broken is not None:
+                raise self.commits.broken
+            return ended
         finally:
             await self._unwind(task)
             self.commits.drop()

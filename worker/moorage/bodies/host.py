@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import httpx
 
+from moorage.bodies import last_resort
 from moorage.bodies.commits import Sleep
 from moorage.bodies.core import World
 from moorage.bodies.engine import End, Engine, within
@@ -202,14 +203,16 @@ class Host:
         if self.registry.build(body.name) != execution.pins.build:
             log.warning("execution %s is bound to another build of %r", execution.execution_id, body.name)
             return "lost", False
-        engine = Engine(body, execution, self._world)
-        self._held[execution.execution_id] = _Held(engine, self._now())
-        self._keep()
         try:
+            engine = Engine(body, execution, self._world)
+            self._held[execution.execution_id] = _Held(engine, self._now())
+            self._keep()
             ended = await engine.drive()
         except MoorageError as error:
             log.warning("execution %s was let go of: %s", execution.execution_id, error)
             return "lost", False
+        except Exception as error:
+            return await last_resort.close(self._world, execution, error), False
         finally:
             self._held.pop(execution.execution_id, None)
         return ended, ended in ("waiting", "suspended") and (engine.woken or engine.stopping)
