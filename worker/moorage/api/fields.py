@@ -10,6 +10,7 @@ from moorage.kernel.errors import FailureTag, MoorageError, RequestInvalid
 from moorage.kernel.instants import Instant, parse
 from moorage.kernel.limits import CURSOR_CHARACTERS, PAGE_DEFAULT, PAGE_ITEMS, TEXT_CHARACTERS
 from moorage.kernel.pages import PageRequest
+from moorage.kernel.refusals import LINE, LINES
 
 T = TypeVar("T")
 
@@ -40,8 +41,11 @@ SentInstant = Annotated[Instant, BeforeValidator(_instant), WithJsonSchema({"typ
 
 ShownInstant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
-Reason = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
-"""A sentence for people."""
+Line = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=LINE)]
+"""A label or subject: one line, none of its characters a control character."""
+
+Reason = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=LINES)]
+"""Sentences for people: line breaks and tabs, and no other control character."""
 
 Epoch = Annotated[int, Field(ge=1, le=2**53 - 1, description="The fencing number that came with the claim.")]
 

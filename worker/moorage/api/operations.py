@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from moorage.api.fields import JsonObject, Sent, SentInstant
+from moorage.api.fields import JsonObject, Line, Sent, SentInstant
 from moorage.guards.model import EntityLease
 from moorage.journal.model import NO_INPUT, EntryKey, Kind, Value
 from moorage.kernel import canonical
@@ -161,7 +161,7 @@ class MintOp(KeyedSent):
     op: Literal["mint"]
     position: Position
     ttl_seconds: float = Field(gt=0, le=int(AWAKE_TTL_SECONDS))
-    subject: _Text | None = None
+    subject: Line | None = None
     metadata: JsonObject = Field(default_factory=dict)
 
     def operation(self) -> Operation:

@@ -6,8 +6,8 @@ from typing import Any, Final
 from moorage.kernel import canonical
 from moorage.kernel.errors import RequestInvalid
 from moorage.kernel.instants import EARLIEST, LATEST, Instant, after
-from moorage.kernel.limits import AWAKE_TTL_SECONDS, METADATA_BYTES, TEXT_CHARACTERS
-from moorage.kernel.refusals import refused
+from moorage.kernel.limits import AWAKE_TTL_SECONDS, METADATA_BYTES
+from moorage.kernel.refusals import check_line, refused
 
 SHORTEST_SECONDS: Final = 0.001
 
@@ -26,9 +26,9 @@ def span(ttl_seconds: float, created_at: Instant | None, now: Instant) -> tuple[
 
 
 def text(value: str | None, name: str) -> str | None:
-    """A subject or a label, unchanged. Raises RequestInvalid when it is empty or too long."""
-    if value is not None and not 1 <= len(value) <= TEXT_CHARACTERS:
-        raise _invalid(name, f"must have 1 to {TEXT_CHARACTERS} characters")
+    """A subject or a label, unchanged. Raises RequestInvalid when it is empty, too long or holds a control character."""
+    if value is not None:
+        check_line(value, f"/{name}")
     return value
 
 

@@ -31,7 +31,7 @@ from moorage.kernel.limits import (
     TTL_SECONDS,
     URL_CHARACTERS,
 )
-from moorage.kernel.refusals import refused
+from moorage.kernel.refusals import LINE, refused
 
 ROOT_SUBJECT: Final = "root"
 """The subject of the root credential."""
@@ -40,7 +40,7 @@ Scheme = Literal["standard", "github", "stripe", "bearer"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 
-Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=r"^[^\x00-\x1f\x7f]+$")]
+Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=LINE)]
 """A label or subject: 1 to TEXT_CHARACTERS characters, none of them a control character."""
 
 _SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")

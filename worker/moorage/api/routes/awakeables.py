@@ -17,6 +17,7 @@ from moorage.api.fields import (
     Default,
     JsonObject,
     Limit,
+    Line,
     PageShown,
     Sent,
     SentInstant,
@@ -51,7 +52,6 @@ api = router("awakeables")
 
 Token = Annotated[str, Path(description="The token, as it was given at minting.")]
 AwakeableId = Annotated[str, Path(max_length=int(ID_CHARACTERS), description="The id, as it was given at minting.")]
-_Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
 _ENDED = (AwakeableUnknown, AwakeableAlreadyResolved, AwakeableRejected, AwakeableTimedOut)
 _ANY_BODY: dict[str, Any] = {
     "requestBody": {
@@ -73,8 +73,8 @@ class MintSent(Sent):
 
     ttl_seconds: float = Field(gt=0, le=int(AWAKE_TTL_SECONDS))
     created_at: SentInstant | None = None
-    subject: _Text | None = None
-    label: _Text | None = None
+    subject: Line | None = None
+    label: Line | None = None
     metadata: JsonObject = Field(default_factory=dict)
 
 
