@@ -6,9 +6,18 @@ import pytest
 
 from moorage.journal.model import Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobCorrupt, BlobMissing, EntryUnknown, LeaseFenced, PayloadTooLarge, UploadTimedOut
-from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
-from moorage.runs.protocol import Await, Close, CommitCursor, Mint, Minted, Record, Suspend
+from moorage.kernel.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    EntryUnknown,
+    LeaseFenced,
+    PayloadTooLarge,
+    RequestInvalid,
+    UploadTimedOut,
+)
+from moorage.kernel.instants import after
+from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS, JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
+from moorage.runs.protocol import Await, Close, CommitCursor, Mint, Minted, Operation, Put, Record, StartChild, Suspend
 from tests.contract.adapters import Store
 from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
 
@@ -146,10 +155,32 @@ async def test_a_value_that_was_stored_ahead_is_recorded_by_its_digest(harbor: H
     assert loaded.text == told.text
     assert await harbor.substrate.blob(first.fence, stored.blob or "") == (told.text or "").encode()
     await harbor.apply(other.fence, claim("a"))
-    with pytest.raises(UploadTimedOut):
-        await harbor.apply(other.fence, Record(key("a"), stored))
+    with pytest.raises(RequestInvalid) as refusal:
+        await harbor.apply(other.fence, claim("b"), Record(key("a"), stored))
+    message = f"the execution has no upload of {stored.blob}"
+    assert refusal.value.errors == [{"pointer": "/operations/1/blob", "message": message}]
     with pytest.raises(EntryUnknown):
         await harbor.substrate.blob(other.fence, stored.blob or "")
+
+
+@pytest.mark.clause("blobs.order")
+@pytest.mark.parametrize("as_", ["record", "result", "input"])
+async def test_an_upload_that_nobody_recorded_in_time_is_told_as_that(harbor: Harbor, as_: str) -> None:
+    first = await harbor.opened()
+    stored = await harbor.substrate.store(first.fence, value(of_size(1_200_000)).text or "")
+    missing = Value(None, stored.size, "0" * 64)
+
+    def named(one: Value) -> Operation:
+        if as_ == "record":
+            return Put(key("a"), "step", "0", one)
+        return Close("success", one) if as_ == "result" else StartChild(key("a"), "0", "part", one)
+
+    with pytest.raises(RequestInvalid, match="0000"):
+        await harbor.apply(first.fence, named(missing))
+    harbor.now = after(harbor.now, ARTIFACT_UPLOAD_SECONDS)
+    again = await harbor.held(first.execution_id)
+    with pytest.raises(UploadTimedOut):
+        await harbor.apply(again.fence, named(stored))
 
 
 @pytest.mark.clause("blobs.inline-cutoff", "awake.journal")

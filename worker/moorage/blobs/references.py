@@ -13,7 +13,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import BlobBusy, UploadTimedOut
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS
-from moorage.store.transaction import Scalar, Transaction
+from moorage.store.transaction import Answer, Reading, Scalar, Transaction
 
 SWEEP_PERIOD_MS: Final = 24 * 3_600_000
 
@@ -76,6 +76,12 @@ def hold_all(tx: Transaction, digests: Sequence[str], upload: str) -> None:
     tx.require(statements.NONE_IS_BEING_DELETED, BlobBusy(retry_after=1), digests=told)
     tx.run(statements.HOLD_ALL, digests=told, holder=upload, until=until)
     tx.run(statements.PLAN_SWEEP, period=SWEEP_PERIOD_MS)
+
+
+def never_held(reading: Reading, digests: Sequence[str], upload: str, holder: str) -> Answer:
+    """Ask which of the objects (`sha256`) were never uploaded under this upload, nor are they the holder's."""
+    told = canonical.compact(list(digests))
+    return reading.ask(statements.NEVER_HELD, digests=told, upload=upload, holder=holder)
 
 
 def confirm_all(tx: Transaction, digests: Sequence[str], upload: str, holder: str) -> None:

@@ -54,6 +54,13 @@ SELECT 1 WHERE NOT EXISTS (
     )
 )
 """
+
+# Those of which neither holder nor upload has a row, not even one whose time is over.
+NEVER_HELD = """
+SELECT one.value AS sha256 FROM json_each(:digests) AS one WHERE NOT EXISTS (
+    SELECT 1 FROM blob_references AS r WHERE r.sha256 = one.value AND r.holder IN (:upload, :holder)
+)
+"""
 REFER_ALL = """
 INSERT INTO blob_references (sha256, holder) SELECT one.value, :holder FROM json_each(:digests) AS one WHERE true
 ON CONFLICT (sha256, holder) DO UPDATE SET uploading_until = NULL

@@ -29,6 +29,7 @@ from moorage.kernel.errors import (
     RunMetadataTooLarge,
     StorageBindingUnavailable,
     StorageLimitExceeded,
+    UploadTimedOut,
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant
@@ -71,8 +72,9 @@ async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> 
     """Commit the operations as one transaction and answer each. See `Substrate.apply` and the operations.
 
     The instants are those of which the Clock is to know now. Raises LeaseFenced, LeaseExpired, RunEnded, ExecutionWoken,
-    CursorMoved, EntryUnknown for a record of what was never claimed, RequestInvalid, PayloadTooLarge, RunMetadataTooLarge,
-    what publishing and starting raise, and what the operations of guards and entities do.
+    CursorMoved, EntryUnknown for a record of what was never claimed, RequestInvalid, also for a blob that was never
+    uploaded, UploadTimedOut for one that was but too long ago, PayloadTooLarge, RunMetadataTooLarge, what publishing and
+    starting raise, and what the operations of guards and entities do.
     """
     if not operations:
         return [], []
@@ -132,6 +134,17 @@ def _check_key(key: EntryKey) -> None:
         raise RequestInvalid("the hash of a step's input is a SHA-256 in lower-case hex")
 
 
+def _named(operations: Sequence[Operation]) -> dict[str, str]:
+    """The objects that operations name, and where."""
+    found: dict[str, str] = {}
+    for number, one in enumerate(operations):
+        for member in ("value", "input", "result"):
+            value = getattr(one, member, None)
+            if isinstance(value, Value) and value.blob is not None:
+                found.setdefault(value.blob, f"/operations/{number}/blob")
+    return found
+
+
 class _Applying:
     """One list of operations on its way into the database."""
 
@@ -169,6 +182,9 @@ class _Applying:
             except (Occupied, NotAdmitted, Denied) as refusal:
                 await self._guarded(refusal)
                 continue
+            except UploadTimedOut:
+                await values.require_uploaded(ports.db, ports.now, self._fence.execution_id, _named(self._operations))
+                raise
             released = planned.released.first() if planned.released is not None else None
             due = [*planned.due, *([released["wake_at"]] if released and released["wake_at"] is not None else [])]
             return await self._answer(planned), due

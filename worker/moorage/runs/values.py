@@ -5,7 +5,7 @@ first byte, and by its holder from the transaction on that stores the row.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -13,11 +13,11 @@ from typing import Final
 from moorage.blobs import deletion, references
 from moorage.journal.model import Value
 from moorage.kernel import canonical
-from moorage.kernel.errors import BlobBusy, MoorageError, PayloadTooLarge
+from moorage.kernel.errors import BlobBusy, MoorageError, PayloadTooLarge, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
 from moorage.store.ports import Blobs, Database
-from moorage.store.transaction import Transaction
+from moorage.store.transaction import Reading, Transaction
 
 _AT_ONCE: Final = 6
 """Requests to the bucket that are under way at a time: what the platform lets one request open."""
@@ -80,6 +80,23 @@ async def give_back(db: Database, now: Instant, execution_id: str, values: Itera
         references.abandon(tx, digest, upload_of(execution_id))
     with suppress(MoorageError):
         await db.commit(tx)
+
+
+async def require_uploaded(db: Database, now: Instant, execution_id: str, named: Mapping[str, str]) -> None:
+    """Raise RequestInvalid for an object that the execution never uploaded; `named` has a digest's place in the request.
+
+    To be asked when an upload is said to have taken too long: then whoever mistook a digest learns which it was.
+    """
+    reading = Reading()
+    missing = references.never_held(reading, list(named), upload_of(execution_id), execution_id)
+    await db.read(reading)
+    errors = [
+        {"pointer": named[one["sha256"]], "message": f"the execution has no upload of {one['sha256']}"}
+        for one in missing.rows
+    ]
+    if errors:
+        detail = f"{errors[0]['message']}: store the value there first, then name it"
+        raise RequestInvalid(detail, errors=errors)
 
 
 async def load(blobs: Blobs, value: Value) -> Value:
