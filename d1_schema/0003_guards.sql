@@ -9,8 +9,10 @@
 --                The destination deduplicates until since + window_seconds; NULL: it promises nothing.
 --                `since` is the instant from which the window counts: of this admission, or of an earlier one of the key
 --                whose request may have arrived. `scopes` and `lease_keys` are what guard_rows protects, as JSON lists
--- guard_replays  keys whose guard was removed so that they are sent again: since when a request with them may have arrived.
---                A window counts from there, however often it is sent
+-- guard_replays  keys whose guard was removed so that they are sent again: since when a request with them may have arrived,
+--                and the window that was promised then. It counts from there, however often the key is sent. Until it was sent
+--                again and its holder has heard what became of it (`settled`), nothing but the key tells of the effect:
+--                the execution is not given up
 -- guard_rows     what guards protect: a scope as `scope:<scope>`, an entity lease as `lease:<key>`. Its primary key is why
 --                no second callback is admitted on a row that is protected already. Every guard protects named rows: there
 --                is none over everything
@@ -63,7 +65,10 @@ CREATE INDEX IF NOT EXISTS guard_rows_by_token ON guard_rows (token);
 CREATE TABLE IF NOT EXISTS guard_replays (
     idempotency_key TEXT NOT NULL PRIMARY KEY,
     execution_id TEXT NOT NULL,
-    since INTEGER NOT NULL
+    label TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    window_seconds INTEGER,
+    settled INTEGER NOT NULL CHECK (settled IN (0, 1))
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS guard_replays_by_execution ON guard_replays (execution_id);
 

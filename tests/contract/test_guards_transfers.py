@@ -6,7 +6,7 @@ import pytest
 
 from moorage.catalog.access import Grant
 from moorage.kernel import canonical
-from moorage.kernel.errors import ExecutionBusy, ExecutionGuardBlocked, ExecutionPinMismatch, LeaseFenced
+from moorage.kernel.errors import EffectUnsettled, ExecutionBusy, ExecutionGuardBlocked, ExecutionPinMismatch, LeaseFenced
 from moorage.kernel.instants import Instant
 from moorage.runs import admission, hosting, letting_go, restart, stop
 from moorage.runs.due import RunRetention, RunsDue
@@ -14,7 +14,7 @@ from moorage.runs.protocol import BodyInfo, Close, Execution, Failure, ReleaseGu
 from moorage.runs.take import take_next
 from moorage.runs.tracing_context import trace_of
 from moorage.store.transaction import Transaction
-from tests.contract.adapters import Store
+from tests.contract.adapters import Store, dump
 from tests.contract.executions import Poked
 from tests.contract.harbor import BODIES, ROOT, TRACE, credential, key, put, record, value
 from tests.contract.runs_desk import REMOTE
@@ -233,6 +233,16 @@ async def test_who_says_that_it_waits_for_a_guard_is_woken_with_it(house: WatchH
     assert poked.pokes == [parent.execution_id]
 
 
+async def _restarted(house: WatchHouse, run_id: str) -> admission.Admitted:
+    async def body(name: str) -> BodyInfo:
+        return BODIES[name]
+
+    db, trace = house.db(), trace_of(None)
+    return await restart.restart(
+        db, house.store.blobs, ROOT, house.now, run_id, body, trace, "mended", check=lambda info, value: None
+    )
+
+
 # --- retiring --------------------------------------------------------------------------------------------------------
 
 
@@ -242,24 +252,87 @@ async def test_neither_rewinding_nor_restarting_gives_up_what_may_be_in_flight(h
     await house.leave()
     before = await house.row(execution.execution_id)
 
-    async def body(name: str) -> BodyInfo:
-        return BODIES[name]
-
-    async def restarted() -> Any:
-        db, run_id, trace = house.db(), execution.run_id, trace_of(None)
-        return await restart.restart(
-            db, house.store.blobs, ROOT, house.now, run_id, body, trace, "mended", check=lambda info, value: None
-        )
-
     with pytest.raises(ExecutionGuardBlocked) as blocked:
         await house.rewind(execution.execution_id)
     assert blocked.value.members["token"] == guard.token
     with pytest.raises(ExecutionGuardBlocked):
-        await restarted()
+        await _restarted(house, execution.run_id)
     assert await house.row(execution.execution_id) == before
     assert await house.open_guards() == [guard.token]
+    await house.reconcile(guard.token, f"receipt:{guard.idempotency_key}:ch_1")
+    assert (await _restarted(house, execution.run_id)).execution_id != execution.execution_id
+
+
+@pytest.mark.clause("guards.replay", "runs.rewind")
+@pytest.mark.parametrize("released", ["by a takeover", "by hand"])
+async def test_an_execution_that_is_to_send_a_key_again_is_not_given_up_for_one_with_another_key(
+    house: WatchHouse, released: str
+) -> None:
+    """Its guard gave way, and whoever was to send the key again fell silent or was stopped before that."""
+    execution, guard = await stuck(house, destination="bank")
+    if released == "by hand":
+        await house.reconcile(guard.token, f"idempotency:{guard.idempotency_key}")
+    else:
+        await house.leave()
+        await house.held(execution.execution_id, "bob")
+        house.lapse()
+    before = await dump(house.store)
+    giving_up = (
+        house.rewind(execution.execution_id),
+        _restarted(house, execution.run_id),
+    )
+    for one in giving_up:
+        with pytest.raises(EffectUnsettled) as refused:
+            await one
+        assert refused.value.members == {"label": "charge", "idempotency_key": guard.idempotency_key}
+    assert await dump(house.store) == before
+    house.holder = await house.engine()
+    assert await house.open(scope="a") == execution.execution_id
+    taken = await house.held(execution.execution_id, "cid")
+    again = await house.begin(taken.fence, destination="bank")
+    assert again.idempotency_key == guard.idempotency_key
+    await house.apply(taken.fence, ReleaseGuard(again.token, house.holder), record("charge", 1), FAILED)
+    assert (await _restarted(house, taken.run_id)).execution_id != execution.execution_id
+
+
+@pytest.mark.clause("guards.replay", "runs.rewind")
+async def test_what_is_known_to_be_settled_is_given_up_by_its_key(house: WatchHouse) -> None:
+    execution, guard = await stuck(house, destination="bank")
     await house.reconcile(guard.token, f"idempotency:{guard.idempotency_key}")
-    assert (await restarted()).execution_id != execution.execution_id
+    for keys in ([], ["moorage-" + "0" * 40]):
+        with pytest.raises(EffectUnsettled):
+            await house.rewind(execution.execution_id, keys)
+    await house.rewind(execution.execution_id, [guard.idempotency_key])
+    [told] = await house.store.sql("SELECT data FROM history WHERE type = 'execution.rewound'")
+    assert canonical.loads(told["data"].encode())["settled"] == [guard.idempotency_key]
+
+
+@pytest.mark.clause("guards.replay", "runs.cancel-keeps-effects")
+@pytest.mark.parametrize("ends", ["stopped", "canceled", "failed"])
+async def test_what_is_to_send_a_key_again_stays_however_its_run_ends(house: WatchHouse, ends: Any) -> None:
+    """It has recorded nothing, and is kept for its key: the next opening of the scope sends that."""
+    execution, guard = await stuck(house, destination="bank", done=False)
+    await house.reconcile(guard.token, f"idempotency:{guard.idempotency_key}")
+    if ends == "stopped":
+        await stop.stop(house.db(), ROOT, house.now, execution.run_id)
+    else:
+        taken = await house.held(execution.execution_id, "bob")
+        await house.apply(taken.fence, FAILED if ends == "failed" else Close("canceled"))
+    assert (await house.run(execution.run_id))["status"] == ("failed" if ends == "failed" else "canceled")
+    assert await house.open(scope="a") == execution.execution_id
+
+
+@pytest.mark.clause("guards.window")
+async def test_a_window_that_is_declared_later_says_nothing_of_what_was_sent_before(house: WatchHouse) -> None:
+    execution, guard = await stuck(house, destination="bank")
+    await house.leave()
+    await house.held(execution.execution_id, "bob")
+    await house.declare("bank", dedup_window_seconds=10 * WINDOW)
+    house.holder = await house.engine()
+    house.lapse()
+    taken = await house.held(execution.execution_id, "cid")
+    again = await house.begin(taken.fence, destination="bank")
+    assert again.window_ends_at == guard.window_ends_at
 
 
 @pytest.mark.clause("guards.blocked", "runs.rewind")

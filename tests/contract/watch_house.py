@@ -157,9 +157,9 @@ class WatchHouse(Harbor):
         """Every protected row."""
         return [row["row"] for row in await self.store.sql("SELECT row FROM guard_rows ORDER BY row")]
 
-    async def rewind(self, execution: str) -> rewind.Rewound:
+    async def rewind(self, execution: str, settled: Sequence[str] = ()) -> rewind.Rewound:
         """Retire a pending execution by hand."""
-        return await rewind.rewind(self.db(), ROOT, self.now, execution, "stuck", force=True)
+        return await rewind.rewind(self.db(), ROOT, self.now, execution, "stuck", force=True, settled=settled)
 
     async def entries(self, execution: str) -> dict[str, Row]:
         """The journal's rows by their labels."""

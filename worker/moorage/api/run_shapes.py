@@ -1,6 +1,6 @@
 """Runs on the wire: as clients start them, and as they are shown."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -9,7 +9,9 @@ from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
 from moorage.api.operations import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
+from moorage.kernel.limits import ID_CHARACTERS
 from moorage.runs.protocol import Grain, Status, StepStatus
+from moorage.runs.record import Outputs
 
 
 class RunSent(Sent):
@@ -138,10 +140,12 @@ class RestartSent(Sent):
 
 
 class RewindSent(Sent):
-    """Why what is pending is given up. `force` gives it up also where nobody asked for another plan."""
+    """Why what is pending is given up. `force` gives it up also where nobody asked for another plan. `settled` are the
+    Idempotency-Keys of effects that may have arrived and were to be sent again, of which it is known what became of them."""
 
     reason: Reason
     force: bool = False
+    settled: list[Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS))]] = Field(default=[], max_length=100)
 
 
 class JobShown(Shown):

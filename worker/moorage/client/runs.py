@@ -140,10 +140,15 @@ class Runs:
         path = f"/runs/{segment(run_id)}/restart"
         return Started.model_validate(await self._wire.call("POST", path, sent, key=fresh_key()))
 
-    async def rewind(self, execution_id: str, reason: str, *, force: bool = False) -> dict[str, Any]:
-        """Release what is pending under a scope, with all that it recorded, so that another build can begin there."""
+    async def rewind(
+        self, execution_id: str, reason: str, *, force: bool = False, settled: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Release what is pending under a scope, with all that it recorded, so that another build can begin there.
+
+        `settled` are keys of effects that were to be sent again, of which it is known what became of them.
+        """
         path = f"/executions/{segment(execution_id)}/rewind"
-        sent = {"reason": reason, "force": force}
+        sent = {"reason": reason, "force": force, "settled": list(settled)}
         told: dict[str, Any] = await self._wire.call("POST", path, sent)
         return told
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from moorage.guards import statements
 from moorage.guards.model import COMMAND, Guard
-from moorage.kernel.errors import ExecutionGuardBlocked
+from moorage.kernel.errors import EffectUnsettled, ExecutionGuardBlocked
 from moorage.kernel.instants import Instant
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Transaction
+from moorage.store.transaction import Reading, Row, Transaction
 
 
 def error(guard: Guard, now: Instant) -> ExecutionGuardBlocked:
@@ -34,3 +34,20 @@ def require_free(tx: Transaction, execution_id: str, guard: Guard | None) -> Non
     """Let the transaction commit only while no guard protects the execution's scope; `guard` is what was read of it."""
     refusal = ExecutionGuardBlocked() if guard is None else error(guard, tx.now)
     tx.require(statements.IS_FREE, refusal, execution=execution_id)
+
+
+def require_settled(tx: Transaction, execution_id: str, unsettled: Row | None, settled: str) -> None:
+    """Let the transaction commit only while no effect of the execution is to be sent again under a key that is not
+    `settled`, a JSON list; `unsettled` is what was read of one. Its guard gave way for that, and its key goes with the
+    execution.
+    """
+    refusal = EffectUnsettled()
+    if unsettled is not None:
+        label, key = unsettled["label"], unsettled["idempotency_key"]
+        detail = (
+            f"the effect of step {label!r} may have arrived under the key {key}, and was not sent again since its guard "
+            "gave way: open the scope again and let it run, for another execution would send it under another key. If you "
+            "know what became of it, a rewind that names the key as settled gives it up"
+        )
+        refusal = EffectUnsettled(detail, label=label, idempotency_key=key)
+    tx.require(statements.IS_SETTLED, refusal, execution=execution_id, settled=settled)

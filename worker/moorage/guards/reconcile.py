@@ -97,6 +97,7 @@ def _conclude(tx: Transaction, guard: Guard, receipt: str | None) -> None:
     if receipt is None:
         tx.run(statements.NOTE_REPLAY.replace("{tokens}", "SELECT :token"), token=guard.token)
         return
+    tx.run(statements.SETTLE_REPLAY.replace("{tokens}", "SELECT :token"), token=guard.token)
     value = canonical.dumps({"receipt": receipt, "reconciled": True})
     tx.run(
         statements.RECORD_RECEIPT,

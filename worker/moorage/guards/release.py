@@ -18,6 +18,7 @@ def release(tx: Transaction, actor: str, fence: Fence, token: str, holder: str) 
     """
     where: dict[str, Scalar] = {"token": token, "holder": holder, "execution": fence.execution_id, "epoch": fence.epoch}
     wake(tx, statements.WAITING, token=token, execution=fence.execution_id)
+    tx.run(statements.SETTLE_REPLAY.replace("{tokens}", statements.MINE_AND_SENT), **where)
     remove(tx, actor, "guard.released", statements.MINE, **where)
 
 

@@ -74,6 +74,20 @@ OF_LEASE = f"""
 SELECT {COLUMNS} FROM guard_rows AS p CROSS JOIN guards AS g ON g.token = p.token WHERE p.row = 'lease:' || :key
 """
 
+
+def is_unsettled(execution: str) -> str:
+    """The SQL of whether a key of the execution whose id is the expression `execution` is to be sent again, and was not:
+    another execution's effect would carry another key."""
+    return f"EXISTS (SELECT 1 FROM guard_replays AS u WHERE u.execution_id = {execution} AND u.settled = 0)"
+
+
+# An effect of an execution that is to be sent again, if nobody says that it is settled; and that there is none.
+UNSETTLED = """
+SELECT label, idempotency_key FROM guard_replays WHERE execution_id = :execution AND settled = 0
+    AND idempotency_key NOT IN (SELECT value FROM json_each(:settled)) LIMIT 1
+"""
+IS_SETTLED = f"SELECT 1 WHERE NOT EXISTS ({UNSETTLED})"
+
 # No guard protects the scope of an execution.
 IS_FREE = f"SELECT 1 FROM executions AS e WHERE e.execution_id = :execution AND NOT {is_protected('e.scope')}"
 
@@ -121,11 +135,13 @@ _TARGET = """
 ADMIT = f"""
 INSERT INTO guards ({_BARE})
 SELECT :token, e.execution_id, e.run_id, e.scope, e.attempt, e.epoch, :holder, :label, :input_sha256, :idempotency_key,
-    :destination, max(CAST(:publication AS INTEGER), coalesce(d.publication, 0)), d.dedup_window_seconds, :now,
-    coalesce((SELECT r.since FROM guard_replays AS r WHERE r.idempotency_key = :idempotency_key), CAST(:now AS INTEGER)),
+    :destination, max(CAST(:publication AS INTEGER), coalesce(d.publication, 0)),
+    iif(r.since IS NULL, d.dedup_window_seconds, min(d.dedup_window_seconds, r.window_seconds)), :now,
+    coalesce(r.since, CAST(:now AS INTEGER)),
     (SELECT json_group_array(substr(row, 7)) FROM ({_PROTECTED} AND row GLOB 'scope:*' ORDER BY row)),
     (SELECT json_group_array(substr(row, 7)) FROM ({_PROTECTED} AND row GLOB 'lease:*' ORDER BY row))
 FROM executions AS e LEFT JOIN destinations AS d ON d.name = :destination
+    LEFT JOIN guard_replays AS r ON r.idempotency_key = :idempotency_key
 WHERE e.execution_id = :execution AND EXISTS ({_PROTECTED})
 RETURNING {_BARE}, {_TARGET}
 """
@@ -180,11 +196,18 @@ SELECT 0 AS ordinal, g.token AS subject, NULL AS kind, NULL AS content_sha256,
 FROM guards AS g WHERE g.token IN ({tokens})
 """
 
-# The keys of guards that are removed so that these are sent again: a request may have arrived since then.
+# The keys of guards that are removed so that these are sent again: a request may have arrived since then, under the window
+# that was promised then.
 NOTE_REPLAY = """
-INSERT INTO guard_replays (idempotency_key, execution_id, since)
-SELECT idempotency_key, execution_id, since FROM guards WHERE token IN ({tokens})
-ON CONFLICT (idempotency_key) DO NOTHING
+INSERT INTO guard_replays (idempotency_key, execution_id, label, since, window_seconds, settled)
+SELECT idempotency_key, execution_id, label, since, window_seconds, 0 FROM guards WHERE token IN ({tokens})
+ON CONFLICT (idempotency_key) DO UPDATE SET window_seconds = min(window_seconds, excluded.window_seconds), settled = 0
+"""
+
+# It is known what became of a key that was sent again: its holder has heard, or there is a receipt.
+SETTLE_REPLAY = """
+UPDATE guard_replays SET settled = 1 WHERE settled = 0
+    AND idempotency_key IN (SELECT s.idempotency_key FROM guards AS s WHERE s.token IN ({tokens}))
 """
 FREE_ROWS = "DELETE FROM guard_rows WHERE token IN ({tokens})"
 REMOVE = "DELETE FROM guards WHERE token IN ({tokens})"
@@ -194,6 +217,9 @@ MINE = """
 SELECT m.token FROM guards AS m
 WHERE m.token = :token AND m.holder = :holder AND m.execution_id = :execution AND m.epoch = :epoch
 """
+
+# The same, if something may have been sent under it: it is not doubtful.
+MINE_AND_SENT = f"{MINE} AND (m.since >= m.admitted_at OR m.since + m.window_seconds * 1000 > m.admitted_at)"
 
 # No guard has the token any more.
 IS_RELEASED = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM guards WHERE token = :token)"

@@ -24,7 +24,7 @@
     |  |- ExecutionPinMismatch, ExecutionBusy, ExecutionWoken, CursorMoved 409
     |  |- ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, RunJournalRetired 409
     |  |- CancelTargetNotInFlight, RunEnded, BodyConflict 409
-    |  |- GuardedElsewhere, ExecutionGuardBlocked, ExecutionGuardHeld, GuardReleased 409
+    |  |- GuardedElsewhere, ExecutionGuardBlocked, ExecutionGuardHeld, GuardReleased, EffectUnsettled 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
     |  `- AwakeableTimedOut, AwakeableRejected, SessionExpired, ArtifactShredded, RecordRemoved 410
@@ -508,6 +508,11 @@ class ExecutionGuardHeld(Conflict):
 
 class GuardReleased(Conflict):
     """The guard was reconciled already; `audit` names the record of it."""
+
+
+class EffectUnsettled(Conflict):
+    """An effect may have arrived, and is to be sent again under its `idempotency_key`: open the scope again and let it run.
+    Another execution would send it under another key. A rewind that names the key as settled gives it up."""
 
 
 # --- Gone -----------------------------------------------------------------------------------------------------------

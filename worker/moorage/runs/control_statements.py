@@ -5,7 +5,7 @@ A run in flight is the `run_id` of an execution. `targets` is a JSON object of e
 they were read; a statement looks again, so that a picture gone stale does nothing.
 """
 
-from moorage.guards.statements import is_protected
+from moorage.guards.statements import is_protected, is_unsettled
 from moorage.runs.steps_statements import steps_of
 
 # --- stopping ---
@@ -68,11 +68,11 @@ run_id = :targets ->> execution_id AND (owner IS NULL OR expires_at <= :now)
 """.strip()
 
 # Retires the executions of canceled runs that recorded nothing; the others wait for the next opening of their scope. So does
-# what a guard protects: canceling hides no effect that has begun.
+# what a guard protects, and what is to send an effect again under its key: canceling hides no effect that has begun.
 RETIRE_EMPTY = f"""
 DELETE FROM executions WHERE {_CANCELED}
     AND NOT EXISTS (SELECT 1 FROM journal AS j WHERE j.execution_id = executions.execution_id AND j.state = 'done')
-    AND NOT {is_protected("executions.scope")}
+    AND NOT {is_protected("executions.scope")} AND NOT {is_unsettled("executions.execution_id")}
 """
 KEEP = f"UPDATE executions SET owner = NULL, expires_at = NULL, wake_at = NULL, claimable = 0 WHERE {_CANCELED}"
 
@@ -127,14 +127,15 @@ PARENT = """
 SELECT parent_execution FROM executions WHERE execution_id = :execution AND parent_execution IS NOT NULL
 """
 
-# The run that records a rewind: it started when the execution was opened.
+# The run that records a rewind: it started when the execution was opened. Its stop reached that run alone; the word `rewind`
+# in the place of how far is what tells it from a run that was stopped.
 RECORD_REWIND = f"""
 INSERT INTO runs (run_id, execution_id, body, scope, host, runner, plan_reference, status, attempt, started_at, ended_at,
     created_by, trace_id, span_id, parent_span, trace_state, stop_requested_at, stop_scope, stop_reason, stop_by,
     input_sha256, input_size, steps)
 SELECT :run_id, e.execution_id, e.body, e.scope, e.host, e.runner, e.plan_reference, 'canceled', e.attempt, e.opened_at,
-    :now, :actor, r.trace_id, :span_id, r.span_id, r.trace_state, :now, 'run', :reason, :actor, e.input_sha256, e.input_size,
-    {steps_of("e.execution_id")}
+    :now, :actor, r.trace_id, :span_id, r.span_id, r.trace_state, :now, 'rewind', :reason, :actor, e.input_sha256,
+    e.input_size, {steps_of("e.execution_id")}
 FROM executions AS e CROSS JOIN runs AS r ON r.run_id = e.run_id WHERE e.execution_id = :execution
 """
 

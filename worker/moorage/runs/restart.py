@@ -60,8 +60,8 @@ async def restart(
     registered body by its name, and `check` raises InputInvalid where another build does not take the old input: then
     nothing is given up. It takes grants to execute and to operate on the body. Raises RunUnknown, Forbidden,
     RunJournalRetired when nothing is pending any more, EntryUnknown when no entry has the label, ExecutionRewindUnsafe,
-    ExecutionGuardBlocked while a guard protects its scope, BodyUnknown, BlobMissing or BlobCorrupt when the input cannot be
-    read, RequestInvalid for the reason, IdempotencyConflict.
+    ExecutionGuardBlocked while a guard protects its scope, EffectUnsettled while an effect is to be sent again, BodyUnknown,
+    BlobMissing or BlobCorrupt when the input cannot be read, RequestInvalid for the reason, IdempotencyConflict.
     """
     check_reason(reason)
     execution_id = await _execution_of(db, caller, run_id)

@@ -2,6 +2,7 @@
 runs.rewind-record, runs.rewind-not-pending, runs.rewind-plan-current, runs.rewind-unsafe)."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from moorage.guards import statements as guards
 from moorage.guards.model import Guard
 from moorage.history.append import Event, append, append_selected
 from moorage.journal.wake import wake
-from moorage.kernel import ids
+from moorage.kernel import canonical, ids
 from moorage.kernel.errors import (
     ExecutionRewindNotPending,
     ExecutionRewindPlanCurrent,
@@ -48,16 +49,26 @@ class Rewound:
         }
 
 
-async def rewind(db: Database, caller: Caller, now: Instant, execution_id: str, reason: str, force: bool = False) -> Rewound:
+async def rewind(
+    db: Database,
+    caller: Caller,
+    now: Instant,
+    execution_id: str,
+    reason: str,
+    force: bool = False,
+    *,
+    settled: Sequence[str] = (),
+) -> Rewound:
     """Retire a pending execution with all that it recorded; the next opening of its scope begins anew. Cursors stay.
 
     It takes grants to execute and to operate on the body. Raises ExecutionRewindNotPending, also for what the caller may
     not see; Forbidden; ExecutionRewindUnsafe while an attempt is live or waits for an instant, or an awakeable is pending
-    before its deadline; ExecutionGuardBlocked while a guard protects its scope; ExecutionRewindPlanCurrent unless an opening
-    asked for another plan, which `force` overrides; RequestInvalid for a reason that is empty or too long.
+    before its deadline; ExecutionGuardBlocked while a guard protects its scope; EffectUnsettled while an effect is to be
+    sent again whose key is not among the `settled`; ExecutionRewindPlanCurrent unless an opening asked for another plan,
+    which `force` overrides; RequestInvalid for a reason that is empty or too long.
     """
     check_reason(reason)
-    pending = await pending_execution(db, caller, now, execution_id)
+    pending = await pending_execution(db, caller, now, execution_id, settled)
     row = pending.row
     tx = Transaction(now)
     caller.guard(tx)
@@ -80,7 +91,14 @@ async def rewind(db: Database, caller: Caller, now: Instant, execution_id: str, 
         span_id=secrets.token_hex(8),
     )
     retiring.retire(tx, [execution_id])
-    told = {"plan_reference": rewound.plan_reference, "reason": reason, "run_id": rewound.run_id, "scope": rewound.scope}
+    told: dict[str, Any] = {
+        "plan_reference": rewound.plan_reference,
+        "reason": reason,
+        "run_id": rewound.run_id,
+        "scope": rewound.scope,
+    }
+    if settled:
+        told["settled"] = list(settled)
     append(tx, caller.subject, Event(execution_id, "execution.rewound", told))
     await db.commit(tx)
     return rewound
@@ -88,19 +106,26 @@ async def rewind(db: Database, caller: Caller, now: Instant, execution_id: str, 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A pending execution with its run, the awakeables pending before their deadlines, and the guard on its scope."""
+    """A pending execution with its run, the awakeables pending before their deadlines, the guard on its scope, and an effect
+    that is to be sent again under a key that is not `settled`."""
 
     row: Row
     awaited: list[Row]
     guard: Guard | None
+    unsettled: Row | None
+    settled: str
 
 
-async def pending_execution(db: Database, caller: Caller, now: Instant, execution_id: str) -> Pending:
+async def pending_execution(
+    db: Database, caller: Caller, now: Instant, execution_id: str, settled: Sequence[str] = ()
+) -> Pending:
     """A pending execution, and what stands against retiring it. Raises ExecutionRewindNotPending, Forbidden."""
     reading = Reading()
     found = reading.ask(statements.PENDING, execution=execution_id)
     pending = awakeables.pending_of(reading, execution_id, now)
     guard = reading.ask(guards.OF_EXECUTION, execution=execution_id)
+    keys = canonical.compact(list(settled))
+    unsettled = reading.ask(guards.UNSETTLED, execution=execution_id, settled=keys)
     await db.read(reading)
     row = found.first()
     if row is None or not authority.sees(caller, row["body"]):
@@ -108,7 +133,7 @@ async def pending_execution(db: Database, caller: Caller, now: Instant, executio
     authority.demand(caller, "execute", row["body"])
     authority.demand(caller, "operate", row["body"])
     protecting = guard.first()
-    return Pending(row, pending.rows, None if protecting is None else Guard.of(protecting))
+    return Pending(row, pending.rows, None if protecting is None else Guard.of(protecting), unsettled.first(), keys)
 
 
 def require_safe(tx: Transaction, pending: Pending) -> None:
@@ -121,6 +146,7 @@ def require_safe(tx: Transaction, pending: Pending) -> None:
     held = ExecutionRewindUnsafe(f"run {row['run_id']} holds the execution under a live lease: stop it first", **told)
     tx.require(statements.IS_UNHELD, held, execution=execution)
     blocked.require_free(tx, execution, pending.guard)
+    blocked.require_settled(tx, execution, pending.unsettled, pending.settled)
     until = "" if row["next_attempt_at"] is None else f" until {render(row['next_attempt_at'])}"
     tx.require(
         statements.IS_NOT_WAITING,

@@ -1,7 +1,7 @@
 """The SQL of the substrate: holding an execution, letting go of it, and what is written under its lease."""
 
 from moorage.awakeables.statements import HAS_ENDED
-from moorage.guards.statements import is_protected, is_replayable
+from moorage.guards.statements import is_protected, is_replayable, is_unsettled
 from moorage.runs.steps_statements import steps_of
 
 _MINE = "execution_id = :execution AND epoch = :epoch AND owner IS NOT NULL AND expires_at > :now"
@@ -188,12 +188,12 @@ FROM executions AS e JOIN runs AS r ON r.run_id = e.run_id WHERE e.execution_id 
 # The execution that waits for this one, if one does.
 PARENT_OF = "SELECT parent_execution FROM executions WHERE execution_id = :child AND parent_execution IS NOT NULL"
 
-# Retires an execution: always, or only if it has recorded nothing that a later run could replay; but none that a guard
-# protects.
+# Retires an execution: always, or only if it has recorded nothing that a later run could replay and is not to send an effect
+# again under its key; but none that a guard protects.
 RETIRE = f"""
 DELETE FROM executions WHERE execution_id = :execution AND (CAST(:always AS INTEGER) = 1 OR NOT EXISTS (
     SELECT 1 FROM journal WHERE execution_id = :execution AND state = 'done'
-)) AND NOT {is_protected("executions.scope")}
+) AND NOT {is_unsettled(":execution")}) AND NOT {is_protected("executions.scope")}
 """
 
 # The execution has been retired in this transaction.

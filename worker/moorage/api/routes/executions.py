@@ -51,6 +51,7 @@ from moorage.kernel.errors import (
     CapabilityUnwired,
     CursorMoved,
     DestinationUnknown,
+    EffectUnsettled,
     EntryUnknown,
     ExecutionGuardBlocked,
     ExecutionRecoveryMismatch,
@@ -352,12 +353,16 @@ async def wait_for_execution(request: ApiRequest, execution_id: ExecutionId, sen
 @api.post(
     "/executions/{execution_id}/rewind",
     response_model=RewoundShown,
-    responses=fails(ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, ExecutionGuardBlocked),
+    responses=fails(
+        ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, ExecutionGuardBlocked, EffectUnsettled
+    ),
 )
 async def rewind_execution(request: ApiRequest, execution_id: ExecutionId, sent: RewindSent) -> Response:
     """Give up a pending execution with all that it recorded, so that its scope can be opened under another build or input.
     Cursors stay. It takes grants to execute and to operate on the body."""
-    rewound = await rewind.rewind(request.db, request.caller, request.now, execution_id, sent.reason, sent.force)
+    rewound = await rewind.rewind(
+        request.db, request.caller, request.now, execution_id, sent.reason, sent.force, settled=sent.settled
+    )
     return Answer(rewound.wire())
 
 
