@@ -1,7 +1,7 @@
 """`moorage runs`: start runs of bodies, look at them, and stop or restart them."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ import typer
 
 from moorage.client import Moorage
 from moorage.client.live import View, follow
-from moorage.client.models import Run, Started, Step
+from moorage.client.models import Run, Started, Steps
 from moorage.kernel import instants
 from moorage.kernel.limits import EXPORT_DEFAULT, EXPORT_ITEMS, RUNS_DEFAULT, RUNS_ITEMS
 from ops import picture, remote, timeline
@@ -86,9 +86,9 @@ def show(
     Example: moorage runs show run_01kb1y0z3w5q9v8d7c6b5a4m3n
     """
 
-    async def ask(moorage: Moorage) -> tuple[Run, list[Step]]:
+    async def ask(moorage: Moorage) -> tuple[Run, Steps]:
         found = await moorage.runs.get(run)
-        return found, [] if as_json else list(await moorage.runs.steps(run))
+        return found, Steps([]) if as_json else await moorage.runs.steps(run)
 
     found, steps = remote.call(url, token, ask)
     if as_json:
@@ -149,11 +149,16 @@ def steps(
             remote.print_json(one.wire())
         return
     rows = [
-        (one["position"], one["label"], one["kind"], one["status"], one["attempt"], one.get("started_at"), *_output(one))
+        (
+            *(one["position"], one["label"], one["kind"], timeline.standing(one), one["attempt"]),
+            one.get("started_at"),
+            *_output(one),
+        )
         for one in (step.wire() for step in found)
     ]
     columns = ("position", "label", "kind", "status", "attempt", "started", "bytes", "output")
     remote.print_table(columns, rows, numbers=("attempt", "bytes"))
+    _say_retired(found)
 
 
 @app.command()
@@ -279,6 +284,12 @@ def exit_status(status: str) -> int:
     return 0 if status == "success" else 1
 
 
+def _say_retired(steps: Steps) -> None:
+    """Below steps whose outputs are named, and can be read no more."""
+    if steps.outputs_retired and any(step.wire().get("output") for step in steps):
+        print("the outputs went with the run's journal when it was retired: none of them can be read", file=sys.stderr)
+
+
 async def _watched(moorage: Moorage, views: AsyncIterator[View], shown: picture.Lines | picture.Live) -> str:
     """The run's last status, after showing each view. Why it was stopped is told by its record alone."""
     status = "running"
@@ -286,15 +297,17 @@ async def _watched(moorage: Moorage, views: AsyncIterator[View], shown: picture.
         status = str(view.run["status"])
         told = view.run
         if status == "canceled":
-            told = {**told, "stop": (await moorage.runs.get(view.run["run_id"])).wire().get("stop")}
+            record = (await moorage.runs.get(view.run["run_id"])).wire()
+            told = {**told, "stop": record.get("stop"), "rewound_execution": record.get("rewound_execution")}
         shown.show(picture.State(told, view.steps, view.change))
     return status
 
 
-def _show(run: Run, steps: Sequence[Step]) -> None:
+def _show(run: Run, steps: Steps) -> None:
     picture.show(picture.State(run.wire(), [step.wire() for step in steps]))
     picture.show_metadata(run.wire().get("metadata") or {})
     picture.show_result(run.result)
+    _say_retired(steps)
 
 
 def _tell(facts: Mapping[str, Any], as_json: bool) -> None:
@@ -309,7 +322,8 @@ def _row(run: Mapping[str, Any], now: instants.Instant) -> tuple[Any, ...]:
     ended = instants.parse(run["ended_at"]) if run.get("ended_at") else now
     scope = None if run["scope"] == run["run_id"] else timeline.printable(run["scope"])
     took = timeline.duration(ended - began)
-    return run["run_id"], run["body"], run["status"], run["attempt"], run["started_at"], took, scope
+    status = run["status"] + (" (rewind)" if run.get("rewound_execution") else "")
+    return run["run_id"], run["body"], status, run["attempt"], run["started_at"], took, scope
 
 
 def _output(step: Mapping[str, Any]) -> tuple[Any, Any]:

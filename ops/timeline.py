@@ -16,10 +16,13 @@ from rich.text import Text
 from moorage.kernel import instants
 from moorage.kernel.instants import Instant
 
-WITHOUT_KINDS = 76
-"""Columns below which the kinds of steps are left out; `WITHOUT_BARS` is where the bars are too."""
+MINTED = "minted"
+"""How an awakeable stands that was made: whether anybody has answered is told by the wait for it, and not here."""
 
 WITHOUT_BARS = 52
+"""Columns below which the bars are left out; `WITHOUT_KINDS` is where the kinds of steps are too."""
+
+WITHOUT_KINDS = 40
 _LONGEST_LABEL = 34
 _LONGEST_NOTE = 44
 _LEAST_BAR = 10
@@ -36,6 +39,7 @@ STYLES = {
     "failed": "bold red",
     "partial_failure": "bold red",
     "canceled": "magenta",
+    MINTED: "yellow",
 }
 """The colour of each status, of a run or a step."""
 
@@ -72,6 +76,7 @@ PLAIN = Glyphs(
         "failed": "x",
         "partial_failure": "x",
         "canceled": "-",
+        MINTED: "o",
     },
     bars={"sleep": "-", "wait": ":", "child": "=", "awakeable": "o", "join": ".", "now": ".", "random": ".", "uuid": "."},
     work="#",
@@ -97,8 +102,9 @@ DRAWN = Glyphs(
         "failed": "✗",
         "partial_failure": "✗",
         "canceled": "⊘",
+        MINTED: "◇",
     },
-    bars={"sleep": "┄", "wait": "░", "child": "▒", "awakeable": "◆", "join": "·", "now": "·", "random": "·", "uuid": "·"},
+    bars={"sleep": "┄", "wait": "░", "child": "▒", "awakeable": "◇", "join": "·", "now": "·", "random": "·", "uuid": "·"},
     work="█",
     between="┄",
     earlier="◂",
@@ -181,7 +187,8 @@ def header(run: Mapping[str, Any], *, now: Instant, width: int, glyphs: Glyphs =
         lines.append(Text(f"  {line}", style=STYLES["waiting"]))
     if run.get("stop"):
         reason = run["stop"].get("reason")
-        asked = "a stop was asked for" + (f": {printable(reason)}" if reason else "")
+        what = "the record of a rewind" if run.get("rewound_execution") else "a stop was asked for"
+        asked = what + (f": {printable(reason)}" if reason else "")
         lines += [Text(line, style=STYLES["canceled"]) for line in _packed(asked.split(), " ", width)]
     if run.get("error"):
         lines += [Text(line, style=STYLES["failed"]) for line in _packed(told(run["error"]).split(), " ", width)]
@@ -190,11 +197,18 @@ def header(run: Mapping[str, Any], *, now: Instant, width: int, glyphs: Glyphs =
 
 def line(step: Mapping[str, Any], *, now: Instant, glyphs: Glyphs = DRAWN) -> str:
     """One step's state in one line without a picture, as a log of what happens shows it."""
-    status = step["status"]
+    status = standing(step)
     span = Span(instants.EARLIEST, now)
     parts = [glyphs.marks.get(status, "?"), f"{status:<8}", f"{step['kind']:<9}", printable(step["label"])]
-    parts += [part for part in (_duration_of(step, now), _note(step, now, span, glyphs)) if part]
+    note = "" if status == MINTED else _note(step, now, span, glyphs)
+    parts += [part for part in (_duration_of(step, now), note) if part]
     return "  ".join(parts)
+
+
+def standing(step: Mapping[str, Any]) -> str:
+    """How a step stands, for people: an awakeable that was made has not been answered by that."""
+    minted = step["kind"] == "awakeable" and step["status"] == "success"
+    return MINTED if minted else str(step["status"])
 
 
 def moment(run: Mapping[str, Any], now: Instant) -> Instant:
@@ -316,7 +330,7 @@ def _until(until: Instant, now: Instant) -> str:
 
 def _note(step: Mapping[str, Any], now: Instant, span: Span, glyphs: Glyphs) -> str:
     """What is worth telling of a step besides its bar."""
-    parts = []
+    parts = [MINTED] if standing(step) == MINTED else []
     start = _instant(step.get("started_at"))
     if start is not None and start < span.start and step["status"] == "success":
         parts.append("recorded earlier")
@@ -372,8 +386,9 @@ def _line(
     now: Instant,
     glyphs: Glyphs,
 ) -> Text:
-    style = STYLES.get(step["status"], "")
-    found = Text.assemble((glyphs.marks.get(step["status"], "?"), style), " ", _fit(label, columns.label, glyphs))
+    status = standing(step)
+    style = STYLES.get(status, "")
+    found = Text.assemble((glyphs.marks.get(status, "?"), style), " ", _fit(label, columns.label, glyphs))
     if columns.kind:
         found.append(" ").append(step["kind"].ljust(columns.kind), style="dim")
     if columns.bar:

@@ -156,6 +156,7 @@ async def test_steps_come_from_the_journal_while_it_lives_and_from_the_record_af
     kept = (await desk.steps(run)).wire()
     kept_by = {step["label"]: step for step in kept["items"]}
     assert [kept_by[label] for label in ("one", "bad")] == [by_label[label] for label in ("one", "bad")]
+    assert (living["outputs"], kept["outputs"]) == ("kept", "retired")
     assert kept_by["two"]["status"] == kept_by["nap"]["status"] == "failed"
     with pytest.raises(RunJournalRetired):
         await desk.output(run, f"one@{NO_INPUT}")

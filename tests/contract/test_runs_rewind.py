@@ -70,11 +70,15 @@ async def test_a_rewind_frees_the_scope_for_another_plan_and_leaves_a_canceled_r
     assert run.plan_reference == rewound.plan_reference == opened["plan_reference"]
     assert run.stop is not None
     assert run.stop.reason == "a new prompt"
+    assert run.rewound
+    assert (run.wire()["rewound_execution"], run.wire()["stop"]["scope"]) == (execution_id, "run")
     assert run.error is None
     assert [step.key.label for step in (await desk.steps(rewound.run_id)).items] == ["one", "big"]
     assert await desk.status(run_id) == "failed"
     listed = [one.run_id for one in (await desk.page()).items]
     assert listed.index(rewound.run_id) >= 1
+    assert [one.run_id for one in (await desk.page()).items if one.rewound] == [rewound.run_id]
+    assert "rewound_execution" not in (await desk.show(run_id)).wire()
     [told] = await desk.told(execution_id)
     assert (told.type, told.data["reason"], told.data["run_id"]) == ("execution.rewound", "a new prompt", rewound.run_id)
     fresh = await desk.admit("score", info=REBUILT)

@@ -221,6 +221,9 @@ def test_what_is_pending_is_rewound_once_nothing_waits_for_it(run: Run, upstream
     current = run("run", "rewind", failed["execution_id"], "--reason", "r", status=1).stderr
     assert current.startswith("moorage: ExecutionRewindPlanCurrent: ")
     run("run", "rewind", failed["execution_id"], "--reason", "card replaced", "--force")
+    marked = [one for one in run("runs", "list").stdout.splitlines() if " canceled (rewind) " in one]
+    assert len(marked) == 1
+    assert "the record of a rewind: card replaced" in run("runs", "show", marked[0].split()[0]).stdout
     gone = run("run", "rewind", failed["execution_id"], "--reason", "r", "--force", status=1).stderr
     assert gone.startswith("moorage: ExecutionRewindNotPending: ")
 
@@ -240,6 +243,16 @@ def test_steps_are_listed_with_what_they_recorded(run: Run, upstream: Upstream) 
     assert run("runs", "steps", name).stdout.splitlines()[0].split()[:4] == ["position", "label", "kind", "status"]
     (told,) = lines(run("runs", "output", name, steps["reserve"]["output"]["ref"]))
     assert told["status"] == 201
+
+
+def test_outputs_that_went_with_the_journal_are_told_once(run: Run, upstream: Upstream) -> None:
+    said = "the outputs went with the run's journal when it was retired: none of them can be read\n"
+    waiting = suspended(run, upstream)
+    (ended,) = lines(run("runs", "start", "order", "--input", order(upstream), "--wait", "--json"))
+    for command in ("steps", "show"):
+        assert run("runs", command, waiting).stderr == ""
+        assert run("runs", command, ended["run_id"]).stderr == said
+    assert run("runs", "steps", ended["run_id"], "--json").stderr == ""
 
 
 def test_watching_prints_each_change_and_ends_with_the_run(run: Run, upstream: Upstream) -> None:

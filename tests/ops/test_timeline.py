@@ -72,7 +72,7 @@ def test_a_run_that_waits_is_drawn_with_branches_retries_waits_and_errors() -> N
 ◷ ╶ us         fetch               █┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄  8.8 s 2 tries · again in 8.0 s
 ✓ ╭ asia       step                ███                          700 ms
 ✗ ╰ asia-again step                  ████                        1.0 s Permanent: no such  [31mplace
-✓ approval     awakeable                    ◆
+◇ approval     awakeable                    ◇                          minted
 ◷ approval     wait                         ░░░░░░░░░░░░░░░░░░░  6.0 s ends in 59 m 48 s"""
     )
 
@@ -88,12 +88,34 @@ def test_a_narrow_terminal_without_anything_but_ascii_shows_the_same_without_bar
   started 2026-11-29 16:35:00 UTC
   waiting for approval until 2026-11-29 1...
 
-+ reserve      400 ms
-+ charge        2.8 s 3 tries
-+ * eu          2.8 s
-~ * us          8.8 s 2 tries . again in ...
-x * asia-again  1.0 s Permanent: no such ..."""
++ reserve      step  400 ms
++ charge       fetch  2.8 s 3 tries
++ * eu         fetch  2.8 s
+~ * us         fetch  8.8 s 2 tries . aga...
+x * asia-again step   1.0 s Permanent: no..."""
     )
+
+
+@pytest.mark.parametrize("width", [30, 44, 60, 120])
+def test_an_awakeable_that_was_made_is_not_taken_for_an_answer(width: int) -> None:
+    waiting = step("approval", "5", 6, None, kind="wait", status="waiting")
+    answered = step("approval", "5", 6, 7, kind="wait")
+    for glyphs, mark in ((DRAWN, "✓"), (PLAIN, "+")):
+        made, wait = drawn(run("suspended"), STEPS[7], waiting, width=width, glyphs=glyphs).splitlines()[-2:]
+        assert mark not in made
+        assert made.endswith(" minted")
+        assert mark not in wait
+        made, wait = drawn(run(), STEPS[7], answered, width=width, glyphs=glyphs).splitlines()[-2:]
+        assert (mark in made, wait[0]) == (False, mark)
+        assert (("awakeable" in made) and (" wait" in wait)) == (width >= timeline.WITHOUT_KINDS)
+    assert timeline.line(STEPS[7], now=NOW) == "◇  minted    awakeable  approval"
+    assert timeline.line(answered, now=NOW).startswith("✓  success   wait")
+
+
+def test_the_record_of_a_rewind_is_told_from_a_run_that_was_stopped() -> None:
+    stop = {"requested_at": at(2), "scope": "run", "reason": "version 2"}
+    told = drawn(run("canceled", ended_at=at(3), stop=stop, rewound_execution="exe_1")).splitlines()
+    assert "  the record of a rewind: version 2" in told
 
 
 def test_branches_within_branches_keep_their_lines() -> None:
@@ -177,6 +199,6 @@ def test_durations_are_told_in_the_units_that_matter(milliseconds: int, text: st
 def test_every_status_has_a_mark_and_a_colour() -> None:
     statuses = {"running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"}
     for glyphs in (DRAWN, PLAIN):
-        assert glyphs.marks.keys() == statuses
+        assert glyphs.marks.keys() == statuses | {timeline.MINTED}
         assert all(cell_len(mark) == 1 for mark in glyphs.marks.values())
-    assert timeline.STYLES.keys() == statuses
+    assert timeline.STYLES.keys() == statuses | {timeline.MINTED}

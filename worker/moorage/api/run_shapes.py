@@ -44,7 +44,8 @@ class RunFailureShown(Shown):
 
 class RunShown(Shown):
     """A run. `result` is there once it succeeded and one run is asked for; `result_bytes` is its size. `bounds` are the
-    bounds that its steps struck."""
+    bounds that its steps struck. One with a `rewound_execution` opened nothing: it records that this was rewound, and the
+    reason of its `stop` is why."""
 
     run_id: str
     execution_id: str
@@ -66,6 +67,7 @@ class RunShown(Shown):
     plan_reference: str | None = None
     config_revision: str | None = None
     stop: StopShown | None = None
+    rewound_execution: str | None = None
     parent_run: str | None = None
     restarted_from: str | None = None
     bounds: list[Any] | None = None
@@ -112,11 +114,13 @@ class StepShown(Shown):
 
 
 class StepsShown(Shown):
-    """The steps in the order in which they began; `total` is more where not all of an ended run's were kept."""
+    """The steps in the order in which they began; `total` is more where not all of an ended run's were kept. `outputs` that
+    are `retired` went with the journal of the run's execution: no reference to them can be read any more."""
 
     items: list[StepShown]
     total: int
     truncated: bool
+    outputs: Outputs
 
 
 class StopSent(Sent):

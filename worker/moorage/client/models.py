@@ -4,7 +4,7 @@ Each keeps members that it does not know, so that an older client loses nothing 
 gives them all back as JSON.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -326,7 +326,7 @@ class Started(Answered):
 
 class Run(Answered):
     """A run. `result` is there once it succeeded, `error` once it failed; `next_attempt_at` while it waits for an instant,
-    and `awaiting` says what it waits for."""
+    and `awaiting` says what it waits for. One with a `rewound_execution` records that it was rewound, and opened nothing."""
 
     run_id: str
     execution_id: str
@@ -340,6 +340,7 @@ class Run(Answered):
     error: RunFailure | None = None
     next_attempt_at: Moment | None = None
     awaiting: list[dict[str, Any]] | None = None
+    rewound_execution: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -360,6 +361,15 @@ class Step(Answered):
     ended_at: Moment | None = None
     next_attempt_at: Moment | None = None
     error: RunFailure | None = None
+
+
+class Steps(list[Step]):
+    """The steps of a run, in the order in which they began. `outputs_retired`: what they recorded went with the journal of
+    the run's execution, and none of it can be read any more."""
+
+    def __init__(self, steps: Iterable[Step], *, outputs_retired: bool = False) -> None:
+        super().__init__(steps)
+        self.outputs_retired = outputs_retired
 
 
 class Body(Answered):

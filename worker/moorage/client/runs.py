@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from moorage.bodies.retry import Retry
 from moorage.client.keys import fresh_key
-from moorage.client.models import Body, Run, Started, Step, rfc3339
+from moorage.client.models import Body, Run, Started, Step, Steps, rfc3339
 from moorage.client.paging import segment
 from moorage.client.problems import ClientFailure
 from moorage.client.wire import Wire
@@ -116,10 +116,11 @@ class Runs:
                 if line:
                     yield json.loads(line)
 
-    async def steps(self, run_id: str) -> Sequence[Step]:
+    async def steps(self, run_id: str) -> Steps:
         """The steps of a run, in the order in which they began."""
         told = await self._wire.call("GET", f"/runs/{segment(run_id)}/steps")
-        return [Step.model_validate(one) for one in told["items"]]
+        steps = (Step.model_validate(one) for one in told["items"])
+        return Steps(steps, outputs_retired=told.get("outputs") == "retired")
 
     async def output(self, run_id: str, ref: str) -> Any:
         """What a step recorded, by the reference under which it appears."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from moorage.catalog.access import Caller
 from moorage.journal.model import EntryKey, State, Value
@@ -31,6 +31,9 @@ _STEP_STATUS: Final[Mapping[State, StepStatus]] = {
     "failed": "failed",
     "canceled": "canceled",
 }
+REWIND: Final = "rewind"
+"""Stored in the place of how far a stop reaches: the run records a rewind."""
+
 STOPPED: Final = {"tag": FailureTag.CANCELED.value, "message": "the run was stopped while this was under way"}
 LEFT: Final = {"tag": FailureTag.TRANSIENT.value, "message": "the run ended while this was under way"}
 """The error of a step that was under way when its run was stopped, and when it ended otherwise."""
@@ -43,7 +46,10 @@ def grain(stored: str | None) -> Grain:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One opening of an execution, from its opening on. `result` is known where one run is shown, once it succeeded."""
+    """One opening of an execution, from its opening on. `result` is known where one run is shown, once it succeeded.
+
+    A `rewound` run opened nothing: it records that its execution was rewound, and why is the reason of its `stop`.
+    """
 
     run_id: str
     execution_id: str
@@ -63,6 +69,7 @@ class Run:
     parent_run: str | None = None
     restarted_from: str | None = None
     stop: Stop | None = None
+    rewound: bool = False
     result_bytes: int | None = None
     result_blob: str | None = None
     result: Value | None = None
@@ -86,6 +93,7 @@ class Run:
             **{name: row[name] for name in same},
             trace=Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"]),
             stop=stop,
+            rewound=row["stop_scope"] == REWIND,
             result_bytes=row["result_size"],
             result=_result(row),
             error=_json(row["error"]),
@@ -120,6 +128,7 @@ class Run:
             "traceparent": traceparent(self.trace),
             "metadata": dict(self.metadata),
             "stop": None if self.stop is None else _stop(self.stop),
+            "rewound_execution": self.execution_id if self.rewound else None,
             "parent_run": self.parent_run,
             "restarted_from": self.restarted_from,
             "bounds": self.bounds,
@@ -197,12 +206,20 @@ class Step:
         return {name: value for name, value in told.items() if value is not None}
 
 
+Outputs = Literal["kept", "retired"]
+"""Whether what the steps recorded can still be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of a run in the order in which they began. `total` is more than there are where not all were kept."""
+    """The steps of a run in the order in which they began. `total` is more than there are where not all were kept.
+
+    `outputs` that are `retired` went with the execution's journal: their references name nothing that can be read any more.
+    """
 
     items: list[Step]
     total: int
+    outputs: Outputs = "kept"
 
     def wire(self) -> dict[str, Any]:
         """As JSON."""
@@ -210,6 +227,7 @@ class Steps:
             "items": [step.wire() for step in self.items],
             "total": self.total,
             "truncated": len(self.items) < self.total,
+            "outputs": self.outputs,
         }
 
 
@@ -236,13 +254,16 @@ async def steps(db: Database, caller: Caller, run_id: str) -> Steps:
     reading = Reading()
     found = reading.ask(statements.STEPS_OF_RUN, run_id=run_id)
     journal = reading.ask(statements.JOURNAL_OF_RUN, run_id=run_id)
+    alive = reading.ask(statements.IS_UNRETIRED, run_id=run_id)
     await db.read(reading)
     row = _visible(caller, found.first())
     if row["ended_at"] is None:
         entries = [{**entry, "failure": _json(entry["failure"])} for entry in journal.rows]
         return Steps([Step.of(entry, row["status"]) for entry in entries], len(entries))
     kept = _json(row["steps"]) or {"items": [], "total": 0}
-    return Steps([Step.of(entry, row["status"]) for entry in kept["items"]], kept["total"])
+    return Steps(
+        [Step.of(entry, row["status"]) for entry in kept["items"]], kept["total"], "kept" if alive.rows else "retired"
+    )
 
 
 async def output(db: Database, blobs: Blobs | None, caller: Caller, run_id: str, reference: str) -> Value:
