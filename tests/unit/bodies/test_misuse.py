@@ -110,6 +110,12 @@ async def test_two_branches_that_want_one_value_compute_it_once() -> None:
         ("random.choice", lambda run: random.choice([1, 2]), "run.random()"),
         ("uuid.uuid4", lambda run: str(uuid.uuid4()), "run.uuid()"),
         ("asyncio.sleep", lambda run: asyncio.sleep(1), "run.sleep"),
+        ("asyncio.gather", lambda run: asyncio.gather(run.step("a", nothing), run.step("b", nothing)), "run.gather"),
+        ("asyncio.wait", lambda run: asyncio.wait([run.step("a", nothing)]), "run.gather"),
+        ("asyncio.as_completed", lambda run: list(asyncio.as_completed([run.step("a", nothing)])), "run.gather"),
+        ("asyncio.create_task", lambda run: asyncio.create_task(run.step("a", nothing)), "run.gather"),
+        ("asyncio.ensure_future", lambda run: asyncio.ensure_future(run.step("a", nothing)), "run.gather"),
+        ("asyncio.wait_for", lambda run: asyncio.wait_for(run.step("a", nothing), 1), "run.first"),
         ("urllib.request.urlopen", lambda run: urllib.request.urlopen("http://127.0.0.1:1/"), "run.fetch"),
         ("httpx.AsyncClient", lambda run: httpx.AsyncClient().get("http://127.0.0.1:1/"), "run.fetch"),
     ],
@@ -130,8 +136,8 @@ async def test_effects_outside_a_step_are_named_with_what_to_use(name: str, use:
 async def test_the_same_inside_a_step_or_outside_a_body_is_nobodys_business() -> None:
     async def right(run: Run) -> bool:
         async def effect() -> float:
-            await asyncio.sleep(0)
-            return time.time() + random.random() + len(str(uuid.uuid4()))
+            await asyncio.gather(asyncio.sleep(0), asyncio.create_task(asyncio.sleep(0)))
+            return await asyncio.wait_for(nothing(), 1) + time.time() + random.random() + len(str(uuid.uuid4()))
 
         return await run.step("a", effect) > 0
 
@@ -153,7 +159,11 @@ async def test_a_chance_in_a_branch_is_caught_too() -> None:
 
 async def test_two_steps_at_once_in_one_branch_want_a_gather() -> None:
     async def wrong(run: Run) -> Any:
-        return await asyncio.gather(run.step("a", nothing), run.step("b", nothing), return_exceptions=True)
+        beside = asyncio.get_running_loop().create_task(run.step("a", nothing))
+        try:
+            return await run.step("b", nothing), await beside
+        finally:
+            beside.cancel()
 
     error = await fault_of(wrong)
     assert error["code"] == "StepOverlap"

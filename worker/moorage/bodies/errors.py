@@ -54,7 +54,7 @@ class ReplayDivergence(StepMisuse):
 
 
 class EffectOutsideStep(StepMisuse):
-    """Body code read a clock, chance, or the network outside a step."""
+    """Body code read a clock, chance, or the network outside a step, or made branches without `run.gather`."""
 
 
 class StepOverlap(StepMisuse):

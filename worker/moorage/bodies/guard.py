@@ -1,9 +1,9 @@
-"""Catching what a replay could not repeat: clocks, chance and the network in body code outside a step.
+"""Catching what a replay could not repeat in body code outside a step: clocks, chance, the network, branches of its own.
 
 A few functions of the standard library are wrapped once, by `install`. A wrapper refuses only while body code of a run is
 executing, outside every effect, and only when the caller is code of the body's own top-level package: a library that
 stamps a log line is nobody's business. It cannot see everything. `datetime.now` cannot be wrapped and is looked for in the
-body's source at registration instead; a name imported before `install` ran, a C extension, threads, the order of a set, and
+body's source at registration instead; a name imported before `install` ran, a C extension, threads, a TaskGroup, the order of a set, and
 helpers in other packages of yours go unseen (clause runs.effect-boundary).
 """
 
@@ -40,13 +40,18 @@ _INSTEAD: Final = {
     "httpx": "await run.fetch(...), or make the request in a step",
 }
 
+_BRANCHES: Final = ("gather", "wait", "as_completed", "create_task", "ensure_future", "wait_for")
+"""What makes branches that no join of a run knows of, and a deadline that nothing records."""
+
+_JOINS: Final = "run.gather(...) for branches, or run.first(..., run.sleep(seconds)) for a time limit"
+
 _WRAPPED: Final = (
     (time, ("time", "time_ns")),
     (random, ("random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits")),
     (uuid, ("uuid1", "uuid4")),
     (secrets, ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice")),
     (os, ("urandom",)),
-    (asyncio, ("sleep",)),
+    (asyncio, ("sleep", *_BRANCHES)),
     (urllib.request, ("urlopen",)),
 )
 
@@ -68,7 +73,9 @@ def _wrap(real: Callable[..., Any], module: str, name: str, *, anywhere: bool = 
     def guarded(*arguments: Any, **named: Any) -> Any:
         package = WATCHED.get()
         if package is not None and (anywhere or _called_from(package)):
-            raise outside(f"{module}.{name}", _INSTEAD[module])
+            for argument in arguments:
+                _drop(argument)
+            raise outside(f"{module}.{name}", _JOINS if name in _BRANCHES else _INSTEAD[module])
         return real(*arguments, **named)
 
     guarded.__name__ = guarded.__qualname__ = name
@@ -76,6 +83,13 @@ def _wrap(real: Callable[..., Any], module: str, name: str, *, anywhere: bool = 
     guarded.__wrapped__ = real  # type: ignore[attr-defined]
     guarded.__moorage__ = True  # type: ignore[attr-defined]
     return guarded
+
+
+def _drop(argument: Any) -> None:
+    """Coroutines that will not run: without this Python warns that they were never awaited."""
+    for one in argument if isinstance(argument, (list, tuple, set, frozenset)) else (argument,):
+        if inspect.iscoroutine(one):
+            one.close()
 
 
 def _called_from(package: str) -> bool:
