@@ -3,8 +3,8 @@
 A few functions of the standard library are wrapped once, by `install`. A wrapper refuses only while body code of a run is
 executing, outside every effect, and only when the caller is code of the body's own top-level package: a library that
 stamps a log line is nobody's business. It cannot see everything. `datetime.now` cannot be wrapped and is looked for in the
-body's source at registration instead; a name imported before `install` ran, a C extension, threads, a TaskGroup, the order of a set, and
-helpers in other packages of yours go unseen (clause runs.effect-boundary).
+body's source at registration instead; a name imported before `install` ran, a C extension, threads, a TaskGroup, the order
+of a set, and helpers in other packages of yours go unseen (clause runs.effect-boundary).
 """
 
 import ast
