@@ -27,9 +27,12 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
     turn = next(_calls)
     if case.path in STREAMS and isinstance(case.query, dict):
         case.query["max_seconds"] = 0.1
-    waits = case.body.get("wait_seconds") if isinstance(case.body, dict) else None
-    if isinstance(waits, (int, float)) and not isinstance(waits, bool) and 0.01 < waits <= LONGEST_WAIT:
-        case.body["wait_seconds"] = 0.01
+    for part in (case.query, case.body):
+        if not isinstance(part, dict):
+            continue
+        waits = part.get("wait_seconds")
+        if isinstance(waits, (int, float)) and not isinstance(waits, bool) and 0.01 < waits <= LONGEST_WAIT:
+            part["wait_seconds"] = 0.01
     if turn % 2:
         return
     for part in (case.path_parameters, case.query, case.body):
