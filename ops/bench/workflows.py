@@ -40,6 +40,9 @@ _COUNTING: Final = Path(__file__).parent / "counting" / "counting.py"
 _COUNT: Final = "/bench/trips"
 _PATIENCE_SECONDS: Final = 120.0
 _WAIT: Final = int(WAIT_SECONDS)
+_WARM_RUNS: Final = 50
+"""What each side does before it is measured: compilers take so long until they have done with what runs often."""
+
 _QUIET_SECONDS: Final = 4.0
 """More than a run of 100 steps takes."""
 
@@ -88,7 +91,7 @@ class Figures:
 def measure(side: Side, repeat: int) -> Figures:
     """Measure one side. A step's time is what 100 steps took beyond one, by 99."""
     with side.client() as client:
-        for _ in range(3):
+        for _ in range(_WARM_RUNS):
             _whole(side, client, 1)
         one = median(_whole(side, client, 1) for _ in range(max(repeat, 10)))
         many = median(_whole(side, client, STEPS) for _ in range(max(repeat // 5, 3)))
@@ -329,8 +332,8 @@ def show(figures: Sequence[Figures]) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "Medians. Both run on workerd under Miniflare, one after the other, and are asked the same way: one request starts "
-        "a run and is answered when it has ended. Moorage waits for the end (wait_seconds); Workflows' binding has no such "
+        f"Medians, after {_WARM_RUNS} runs. Both run on workerd under Miniflare, one after the other, and are asked the same "
+        "way: one request starts a run and is answered when it has ended. Moorage waits for the end (wait_seconds); Workflows' binding has no such "
         "wait, and its Worker asks for the state without a pause, beside the engine. Workflows keeps its state in a Durable "
         "Object beside its engine; Moorage keeps its in D1, and its engine is Python. On the platform D1 is a network away: "
         "count its round trips rather than these milliseconds.",
