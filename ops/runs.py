@@ -50,7 +50,7 @@ def start(
     Example: moorage runs start order --input '{"id":"17","amount":120}' --scope order-17 --wait
     """
     given = remote.json_argument(input_, "--input")
-    more = {} if metadata is None else {"metadata": remote.json_object(metadata, "--metadata")}
+    more: dict[str, Any] = {} if metadata is None else {"metadata": remote.json_object(metadata, "--metadata")}
     schedule = None if retry is None else remote.json_object(retry, "--retry")
 
     async def ask(moorage: Moorage) -> Started:

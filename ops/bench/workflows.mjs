@@ -21,12 +21,25 @@ export class Signal extends WorkflowEntrypoint {
   }
 }
 
+const over = ["complete", "errored", "terminated"];
+
+// The binding tells no end: the fastest way is to ask without a pause.
+async function ended(instance) {
+  let found;
+  do found = await instance.status();
+  while (!over.includes(found.status));
+  return found;
+}
+
 export default {
   async fetch(request, env) {
-    const [, workflow, id, signal] = new URL(request.url).pathname.split("/");
+    const { pathname, searchParams } = new URL(request.url);
+    const [, workflow, id, signal] = pathname.split("/");
+    const wait = searchParams.has("wait");
     const flow = workflow === "steps" ? env.STEPS : env.SIGNAL;
     if (request.method === "POST" && !id) {
       const instance = await flow.create({ params: await request.json() });
+      if (wait) return Response.json({ id: instance.id, ...(await ended(instance)) });
       return Response.json({ id: instance.id }, { status: 202 });
     }
     const instance = await flow.get(id);
@@ -34,7 +47,7 @@ export default {
       await instance.sendEvent({ type: "go", payload: await request.json() });
       return Response.json({});
     }
-    return Response.json(await instance.status());
+    return Response.json(wait ? await ended(instance) : await instance.status());
   },
 };`;
 

@@ -86,7 +86,7 @@ async def test_c25_c_no_evidence_and_empty_evidence_release_nothing(house: Watch
     for evidence, operator in (("", OPERATOR), (" ", OPERATOR), ("seen:ch_1", OPERATOR)):
         with pytest.raises(ExecutionGuardEvidenceMismatch):
             await house.reconcile(guard.token, evidence, operator)
-    for operator in ("", "a\nb", "x" * 201):
+    for operator in ("", " ", "a\nb", "x" * 201):
         with pytest.raises(RequestInvalid):
             await house.reconcile(guard.token, f"receipt:{guard.idempotency_key}:ch_1", operator)
     assert await dump(house.store) == before
@@ -363,7 +363,7 @@ async def test_a_holder_registers_once_and_an_id_is_one_subjects(house: WatchHou
     for wrong in ("hld_1", "grd" + drawn[3:], drawn.upper(), drawn + "0", drawn[:-1] + "u"):
         with pytest.raises(IdInvalid):
             await holders.register(house.db(), ann, house.now, wrong, "laptop")
-    for name in ("", "a\nb", "x" * 1025):
+    for name in ("", " ", "a\nb", "x" * 1025):
         with pytest.raises(RequestInvalid):
             await holders.register(house.db(), ann, house.now, new_holder(house.now), name)
     assert new_holder(house.now) != new_holder(house.now)

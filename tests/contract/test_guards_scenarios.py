@@ -1,5 +1,7 @@
 """Guards as the requirements tell them: what an effect in flight keeps from changing hands, and what lets go of it."""
 
+import re
+
 import pytest
 
 from moorage.guards.model import EntityLease
@@ -98,6 +100,7 @@ async def test_callbacks_on_disjoint_rows_run_at_once_and_on_a_shared_row_only_o
     with pytest.raises(GuardedElsewhere) as shared:
         await house.apply(third.fence, put("x", 1), claims(), admit(house.holder))
     assert (shared.value.tag, shared.value.members["token"]) == ("Transient", first.token)
+    assert not {"a/1", STEP.label} & set(re.findall(r"[\w/]+", str(shared.value.problem())))
     assert await dump(house.store) == before
 
 

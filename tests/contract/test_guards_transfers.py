@@ -411,6 +411,10 @@ async def test_an_entity_in_flight_is_not_taken_though_its_lease_has_lapsed(hous
         with pytest.raises(ExecutionGuardBlocked) as blocked:
             await house.hold(rival.fence)
         assert blocked.value.members["token"] == guard.token
+        # Whoever shares an entity need not see who else works on it, or at what.
+        told = str(blocked.value.problem())
+        assert execution.execution_id not in told
+        assert STEP.label not in told
     taken = await house.held(execution.execution_id, "bob")
     assert (await house.hold(rival.fence)).epoch == entity.epoch + 1
     house.holder = await house.engine()

@@ -28,6 +28,7 @@ HIS, MINE = "his-body", "my-body"
 
 UNKNOWN: dict[str, list[Any]] = {
     "GET /runs/{run_id}": [None],
+    "GET /runs/{run_id}?wait_seconds=0.01": [None],
     "GET /runs/{run_id}/stream": [None],
     "GET /runs/{run_id}/steps": [None],
     "GET /runs/{run_id}/steps/output?ref=step@" + SHA: [None],

@@ -27,8 +27,9 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
     turn = next(_calls)
     if case.path in STREAMS and isinstance(case.query, dict):
         case.query["max_seconds"] = 0.1
-    if isinstance(case.body, dict) and _is_a_wait(case.body.get("wait_seconds")):
-        case.body["wait_seconds"] = 0.01
+    for part in (case.query, case.body):
+        if isinstance(part, dict) and _is_a_wait(part.get("wait_seconds")):
+            part["wait_seconds"] = 0.01
     if turn % 2:
         return
     for part in (case.path_parameters, case.query, case.body):

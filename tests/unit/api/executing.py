@@ -43,6 +43,7 @@ class Executing:
     bodies: Sequence[Body]
     registry: Registry = field(init=False)
     host: Host = field(init=False)
+    _ports: Ports | None = None
 
     def __post_init__(self) -> None:
         self.registry = Registry(self.bodies)
@@ -60,10 +61,12 @@ class Executing:
         self.host = Host(self.registry, substrate, take=self._take, now=lambda: house.now)
 
     def database(self) -> RingingDatabase:
-        return RingingDatabase(self.house.database(), self.house.bells.ring, self.house.runners.poke)
+        return RingingDatabase(self.house.database(), self.house.bells.ring, self.house.runners.poke, self.ports().ended)
 
     def ports(self) -> Ports:
-        return self.house.ports(bodies=OwnBodies(self.registry))
+        if self._ports is None:
+            self._ports = self.house.ports(bodies=OwnBodies(self.registry))
+        return self._ports
 
     async def begin(self, execution: Execution) -> None:
         await self.host.run(execution)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from moorage.kernel.errors import CapabilityUnwired
+from moorage.runs.live.ends import Ends
 from moorage.runs.live.hub import Hub
 from moorage.runs.live.model import Version
 from moorage.runs.live.watching import events
@@ -53,6 +54,9 @@ class Lives(Protocol):
     async def socket(self, watching: Watching) -> Socket:
         """Watch by a socket. Raises also CapabilityUnwired where there are none."""
 
+    async def ended(self, run_id: str, runner: str, seconds: float, *, again: bool) -> bool:
+        """Wait until a run is said to have ended, as `Ends.wait` does. Never fails: the record tells."""
+
     def changed(self, run_id: str, runner: str) -> None:
         """Hint that the record of a run has changed. Returns at once and never fails."""
 
@@ -62,6 +66,7 @@ class HostLives:
 
     def __init__(self, hub: Hub, ticks: Callable[[], float], allowed: Callable[[str], Awaitable[bool]]) -> None:
         self.hub = hub
+        self.ends = Ends()
         self._ticks = ticks
         self._allowed = allowed
 
@@ -76,8 +81,12 @@ class HostLives:
     async def socket(self, watching: Watching) -> Socket:
         raise CapabilityUnwired("this server has no sockets; ask with Accept: text/event-stream")
 
+    async def ended(self, run_id: str, runner: str, seconds: float, *, again: bool) -> bool:
+        return await self.ends.wait(run_id, seconds, again=again)
+
     def changed(self, run_id: str, runner: str) -> None:
         self.hub.changed(run_id)
+        self.ends.tell(run_id)
 
 
 class _Pieces:

@@ -25,14 +25,6 @@ class RunSent(Sent):
     metadata: JsonObject = Field(default_factory=dict)
 
 
-class StartedShown(Shown):
-    """The run that was started, or that the same Idempotency-Key started before."""
-
-    run_id: str
-    execution_id: str
-    status: Status
-
-
 class RunFailureShown(Shown):
     """Why a run or a step failed. Credentials in the message are masked."""
 
@@ -71,6 +63,16 @@ class RunShown(Shown):
     parent_run: str | None = None
     restarted_from: str | None = None
     bounds: list[Any] | None = None
+
+
+class StartedShown(Shown):
+    """The run that was started, or that the same Idempotency-Key started before. `run` is the run as it was once it had been
+    waited for; it is left out where it could not be read any more."""
+
+    run_id: str
+    execution_id: str
+    status: Status
+    run: RunShown | None = None
 
 
 class WindowShown(Shown):

@@ -316,14 +316,6 @@ class RunFailure(Answered):
     step: str | None = None
 
 
-class Started(Answered):
-    """A run that was started, or that the same Idempotency-Key started before."""
-
-    run_id: str
-    execution_id: str
-    status: str
-
-
 class Run(Answered):
     """A run. `result` is there once it succeeded, `error` once it failed; `next_attempt_at` while it waits for an instant,
     and `awaiting` says what it waits for. One with a `rewound_execution` records that it was rewound, and opened nothing."""
@@ -346,6 +338,16 @@ class Run(Answered):
     def ended(self) -> bool:
         """Whether the run goes no further."""
         return self.status in ("success", "failed", "partial_failure", "canceled")
+
+
+class Started(Answered):
+    """A run that was started, or that the same Idempotency-Key started before. `run` is the run as it was once it had been
+    waited for."""
+
+    run_id: str
+    execution_id: str
+    status: str
+    run: Run | None = None
 
 
 class Step(Answered):

@@ -12,10 +12,10 @@ from moorage.client.models import Body, Run, Started, Step, Steps, rfc3339
 from moorage.client.paging import segment
 from moorage.client.problems import ClientFailure
 from moorage.client.wire import Wire
-from moorage.kernel.limits import RUNS_ITEMS
+from moorage.kernel.limits import RUNS_ITEMS, WAIT_SECONDS
 
-_FIRST_LOOK: Final = 0.1
-_LONGEST_LOOK: Final = 5.0
+_LONGEST: Final = float(WAIT_SECONDS)
+_LEAST: Final = 0.1
 
 
 class RunFailed(ClientFailure):
@@ -56,24 +56,31 @@ class Runs:
         scope: str | None = None,
         key: str | None = None,
         retry: Retry | Mapping[str, Any] | None = None,
+        wait: float = 0,
         **more: Any,
     ) -> Started:
         """Start a run of a body. Under a `scope` at most one execution is pending; a later run of it goes on where the
         earlier one ended. With a `key` of your own, the same start again is the same run, for a day.
 
         `retry` is the schedule of steps that name none of their own; a pending execution goes on with it, or without one
-        with the schedule that it has. `more` goes into the request: `metadata`, for instance.
+        with the schedule that it has. `wait` is for how many seconds the answer waits for the run's end, WAIT_SECONDS at
+        most; it then shows the run. `more` goes into the request: `metadata`, for instance.
         """
         sent: dict[str, Any] = {"body": body, "input": input, **more}
         if scope is not None:
             sent["scope"] = scope
         if retry is not None:
             sent["retry"] = schedule(retry)
-        return Started.model_validate(await self._wire.call("POST", "/runs", sent, key=key or fresh_key()))
+        told = await self._wire.call(
+            "POST", "/runs", sent, query=_waiting(wait), key=key or fresh_key(), wait_seconds=min(wait, _LONGEST)
+        )
+        return Started.model_validate(told)
 
-    async def get(self, run_id: str) -> Run:
-        """One run."""
-        return Run.model_validate(await self._wire.call("GET", f"/runs/{segment(run_id)}"))
+    async def get(self, run_id: str, *, wait: float = 0) -> Run:
+        """One run; with `wait` as soon as it has ended, or as it is after so many seconds, WAIT_SECONDS at most."""
+        path = f"/runs/{segment(run_id)}"
+        told = await self._wire.call("GET", path, query=_waiting(wait), wait_seconds=min(wait, _LONGEST))
+        return Run.model_validate(told)
 
     async def list(
         self,
@@ -159,25 +166,36 @@ class Runs:
         return [Body.model_validate(one) for one in told["items"]]
 
     async def wait(self, run_id: str, seconds: float | None = None) -> Run:
-        """The run once it has ended; or as it is after `seconds`. It looks often at first and then every few seconds."""
+        """The run once it has ended; or as it is after `seconds`. One request waits for WAIT_SECONDS, then another."""
         timing = self._wire.timing
         end = None if seconds is None else timing.now() + seconds
-        pause = _FIRST_LOOK
         while True:
-            run = await self.get(run_id)
-            left = pause if end is None else end - timing.now()
-            if run.ended or left <= 0:
+            asked = timing.now()
+            wait = _LONGEST if end is None else min(max(0.0, end - asked), _LONGEST)
+            run = await self.get(run_id, wait=wait)
+            now = timing.now()
+            if run.ended or (end is not None and now >= end):
                 return run
-            await timing.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_LOOK)
+            if now - asked < min(wait, _LEAST):
+                # Whatever answered did not wait.
+                await timing.sleep(_LEAST if end is None else min(_LEAST, end - now))
 
     async def result(self, run_id: str) -> Any:
         """What the run returns, once it has. Raises RunFailed when it ends in another way."""
-        run = await self.wait(run_id)
-        if run.status != "success":
-            raise RunFailed(run)
-        return run.result
+        return _result(await self.wait(run_id))
 
     async def call(self, body: str, input: Any = None, **options: Any) -> Any:  # noqa: A002
         """Start a run and wait for its result; `options` are those of `start`. Raises RunFailed."""
-        return await self.result((await self.start(body, input, **options)).run_id)
+        started = await self.start(body, input, **{"wait": _LONGEST, **options})
+        run = started.run
+        return _result(run) if run is not None and run.ended else await self.result(started.run_id)
+
+
+def _waiting(seconds: float) -> Mapping[str, Any]:
+    return {"wait_seconds": min(seconds, _LONGEST)} if seconds > 0 else {}
+
+
+def _result(run: Run) -> Any:
+    if run.status != "success":
+        raise RunFailed(run)
+    return run.result

@@ -20,6 +20,7 @@ from moorage.catalog.access import is_alive
 from moorage.edge.convert import message_of, options, raw
 from moorage.kernel.errors import MoorageError, RunUnknown, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
+from moorage.runs.live.ends import Ends
 from moorage.runs.live.hub import Hub
 from moorage.runs.live.model import Version
 from moorage.runs.live.record import load
@@ -37,6 +38,7 @@ _ROOM_LOOK_SECONDS: Final = 0.05
 _STUCK_SECONDS: Final = 60.0
 """A reader that takes nothing for so long, though there is something, has gone. The platform does not tell when one goes."""
 
+_MOMENT_SECONDS: Final = 0.5
 _UNHEARD: Final = 1000
 _WATCH: Final = "moorage-watch"
 _CLOSING: Final[Mapping[str, tuple[int, str]]] = {
@@ -55,8 +57,14 @@ class Live:
 
     def __init__(self, database: Callable[[], Database]) -> None:
         self.hub = Hub(lambda run_id: load(database(), run_id), int(time.time() * 1000), _ticks)
+        self.ends = Ends()
         self._database = database
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def changed(self, run_id: str) -> bool:
+        """The record of a run has changed, which perhaps ended it; answers whether somebody watches."""
+        self.ends.tell(run_id)
+        return self.hub.changed(run_id)
 
     async def fetch(self, request: Any) -> Any:
         """Answer the entry's request to watch a run, with a stream, a socket, or the JSON of an error. Never raises."""
@@ -208,6 +216,16 @@ class LiveStubs:
     async def socket(self, watching: Watching) -> Socket:
         """Watch by a socket."""
         return _Handed((await self._ask(watching, {"upgrade": "websocket"})).webSocket)
+
+    async def ended(self, run_id: str, runner: str, seconds: float, *, again: bool) -> bool:
+        """Wait in the Runner. Where it cannot be reached, or is lost meanwhile, a moment passes instead."""
+        try:
+            told = json.dumps({"run_id": run_id, "seconds": seconds, "again": again})
+            return bool(await self._stub(runner).until_ended(told))
+        except Exception as error:
+            _log.warning("a runner could not be asked: %s", type(error).__name__)
+            await asyncio.sleep(min(seconds, _MOMENT_SECONDS))
+            return False
 
     def changed(self, run_id: str, runner: str) -> None:
         """Hint after the answer is given, where somebody may watch."""

@@ -30,7 +30,7 @@ from moorage.edge.transport import FetchTransport
 from moorage.history.seals import due_after
 from moorage.kernel.errors import MoorageError, StorageCapabilityMissing
 from moorage.kernel.instants import Instant
-from moorage.runs.live.hub import Hub
+from moorage.kernel.limits import WAIT_SECONDS
 from moorage.runs.protocol import Execution
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
@@ -64,7 +64,13 @@ class Runner(DurableObject):
 
     async def changed(self, run_id: str) -> bool:
         """The record of a run has changed; answers whether somebody watches it."""
-        return self._live.hub.changed(run_id)
+        return self._live.changed(run_id)
+
+    async def until_ended(self, told: str) -> bool:
+        """Wait until a run is said to have ended, for so many `seconds`; answers whether it was said."""
+        message = json.loads(told)
+        seconds = min(float(message["seconds"]), float(WAIT_SECONDS))
+        return await self._live.ends.wait(message["run_id"], seconds, again=message["again"])
 
     async def start(self, told: str) -> str:
         """Execute what was admitted and is handed over, `execution`; answers before it has ended."""
@@ -99,7 +105,7 @@ class Runner(DurableObject):
         if isolate.has_test_clock:
             isolate.offset = message["offset"]
         if self._crew is None:
-            self._crew = _Crew(self.env, isolate, message["runner"], self._live.hub, self._set_alarm)
+            self._crew = _Crew(self.env, isolate, message["runner"], self._live, self._set_alarm)
         return self._crew
 
     async def _set_alarm(self) -> None:
@@ -109,10 +115,11 @@ class Runner(DurableObject):
 class _Crew:
     """All that works in one Runner."""
 
-    def __init__(self, env: Any, isolate: Isolate, name: str, hub: Hub, set_alarm: Callable[[], Any]) -> None:
+    def __init__(self, env: Any, isolate: Isolate, name: str, live: Live, set_alarm: Callable[[], Any]) -> None:
         self._env = env
         self._isolate = isolate
         self._name = name
+        self._ends = live.ends
         self._owner = f"{OWNER}{name}"
         self._clock = ClockStub(env, isolate)
         ports = isolate.ports
@@ -141,7 +148,7 @@ class _Crew:
             take=self._take,
             now=isolate.now,
             sleep=_sleep,
-            observer=hub,
+            observer=live.hub,
             transport=FetchTransport(allow_local=ports.settings.allow_local),
         )
         self.driver = Driver(self._host, set_alarm)
@@ -176,7 +183,9 @@ class _Crew:
     def _ended(self, runs: Sequence[Ended]) -> None:
         """Runs have ended: the host's own, of which its hub is told, and others that these superseded or stopped."""
         for run in runs:
-            if run.runner != self._name:
+            if run.runner == self._name:
+                self._ends.tell(run.run_id)
+            else:
                 self._lives.changed(run.run_id, run.runner)
             self._spans.ended(run.run_id)
 

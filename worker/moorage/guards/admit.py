@@ -121,7 +121,8 @@ async def in_the_way(db: Database, now: Instant, callback: Callback) -> Standing
     if not guards:
         return None
     other = guards[0].guard
-    detail = f"guard {other.token} of step {other.key.label!r} in scope {other.scope!r} protects what this callback would"
+    # Who may not see the other body is told its token, and nothing of it: operators see the rest.
+    detail = f"guard {other.token} protects what this callback would"
     raise GuardedElsewhere(detail, token=other.token, evidence_class=other.evidence_class(now))
 
 

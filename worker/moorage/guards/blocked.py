@@ -10,11 +10,17 @@ from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
 
-def error(guard: Guard, now: Instant) -> ExecutionGuardBlocked:
-    """The error that names the guard, its evidence class, and what releases it unless a replay does."""
+def error(guard: Guard, now: Instant, *, discreet: bool = False) -> ExecutionGuardBlocked:
+    """The error that names the guard, its evidence class, and what releases it unless a replay does; with `discreet` for
+    somebody who may not see whose effect it is.
+    """
     told: Any = guard.evidence_class(now)
-    members: dict[str, Any] = {"token": guard.token, "evidence_class": told, "execution_id": guard.execution_id}
-    detail = f"guard {guard.token} protects it: an effect of step {guard.key.label!r} may be in flight ({told})"
+    members: dict[str, Any] = {"token": guard.token, "evidence_class": told}
+    effect = "an effect"
+    if not discreet:
+        members["execution_id"] = guard.execution_id
+        effect += f" of step {guard.key.label!r}"
+    detail = f"guard {guard.token} protects it: {effect} may be in flight ({told})"
     if told != "replay-safe":
         members["command"] = COMMAND.format(token=guard.token)
         detail += f"; release it with `{members['command']}`"

@@ -75,5 +75,6 @@ async def why(db: Database, now: Instant, wish: Wish) -> MoorageError:
         detail = f"another execution holds the entity {wish.key!r} of {wish.namespace!r} until {render(until)}"
         return LeaseHeld(detail, retry_after=(until - now) / 1000, key=wish.lease)
     if protected is not None:
-        return blocked.error(Guard.of(protected), now)
+        guard = Guard.of(protected)
+        return blocked.error(guard, now, discreet=guard.execution_id != wish.execution_id)
     return LeaseHeld("the entity was held; ask again", retry_after=0, key=wish.lease)

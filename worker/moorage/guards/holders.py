@@ -26,8 +26,8 @@ async def register(
     subject's, HolderUnknown for one that has exited.
     """
     check_holder(holder)
-    if not 1 <= len(name) <= TEXT_CHARACTERS or not name.isprintable():
-        raise refused("/name", f"has 1 to {TEXT_CHARACTERS} printable characters")
+    if not 1 <= len(name) <= TEXT_CHARACTERS or not name.isprintable() or name.isspace():
+        raise refused("/name", f"has 1 to {TEXT_CHARACTERS} printable characters, and not only spaces")
     tx = Transaction(now)
     caller.guard(tx)
     tx.run(statements.REGISTER, holder=holder, kind=kind, name=name, subject=caller.subject)

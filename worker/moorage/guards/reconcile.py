@@ -50,8 +50,8 @@ async def reconcile(db: Database, caller: Caller, now: Instant, token: str, evid
     RequestInvalid for an operator without a name.
     """
     caller.demand("operate")
-    if not 1 <= len(operator) <= ID_CHARACTERS or not operator.isprintable():
-        raise refused("/operator", f"has 1 to {ID_CHARACTERS} printable characters")
+    if not 1 <= len(operator) <= ID_CHARACTERS or not operator.isprintable() or operator.isspace():
+        raise refused("/operator", f"has 1 to {ID_CHARACTERS} printable characters, and not only spaces")
     guard = await _open(db, token)
     receipt = receipt_of(guard, evidence, now)
     tx = Transaction(now)

@@ -96,7 +96,7 @@ ARTIFACT_ATTACH_SECONDS = Limit(366 * 86400, "seconds", "the time in which an ar
 MEDIA_TYPE_CHARACTERS = Limit(255, "characters", "an artifact's media type")
 BLOB_GRACE_SECONDS = Limit(3600, "seconds", "how old bytes that nothing refers to are before the daily sweep deletes them")
 
-WAIT_SECONDS = Limit(25, "seconds", "how long one request may wait for a match")
+WAIT_SECONDS = Limit(25, "seconds", "how long one request may wait: for a match, or for a run's end")
 
 # Watches
 WATCH_SECONDS = Limit(300, "seconds", "an event stream, after which the client connects again")

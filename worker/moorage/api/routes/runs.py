@@ -1,5 +1,6 @@
 """Runs: start a body, see how it goes, stop it, run it again."""
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ from starlette.responses import Response
 
 from moorage.api.answers import Answer, Lines
 from moorage.api.bodies import any_body, check_again, check_input, find_body
+from moorage.api.ending import once_ended
 from moorage.api.execution_shapes import OpenSent
 from moorage.api.fields import Cursor, fails
 from moorage.api.requests import ApiRequest
@@ -42,12 +44,20 @@ from moorage.kernel.errors import (
     HistoryBoundSpelling,
     IdempotencyConflict,
     InputInvalid,
+    MoorageError,
     RunJournalRetired,
     RunMetadataTooLarge,
     RunUnknown,
     StorageCapabilityMissing,
 )
-from moorage.kernel.limits import BODY_NAME_CHARACTERS, EXPORT_ITEMS, ID_CHARACTERS, RUNS_ITEMS, SCOPE_CHARACTERS
+from moorage.kernel.limits import (
+    BODY_NAME_CHARACTERS,
+    EXPORT_ITEMS,
+    ID_CHARACTERS,
+    RUNS_ITEMS,
+    SCOPE_CHARACTERS,
+    WAIT_SECONDS,
+)
 from moorage.runs import admission, listing, record, restart, stop
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.export import export
@@ -66,7 +76,12 @@ _Since = Annotated[
     ),
 ]
 _StatusOnly = Annotated[Status | None, Query(description="Only runs with this status.")]
+WaitSeconds = Annotated[
+    float, Query(ge=0, le=int(WAIT_SECONDS), allow_inf_nan=False, description="How long to wait for the run's end.")
+]
 _MOST = 10**9
+
+_log = logging.getLogger("moorage.api")
 
 OPENING = (
     BodyUnknown,
@@ -90,12 +105,14 @@ _AGAIN: dict[int | str, dict[str, Any]] = {
 
 
 @api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING))
-async def start_run(request: ApiRequest, sent: RunSent) -> Response:
+async def start_run(request: ApiRequest, sent: RunSent, wait_seconds: WaitSeconds = 0) -> Response:
     """Start a run of a body. The answer refers to a row that is there already; `Location` is where the run is to be seen.
 
     Under a scope whose execution is pending the new run goes on with it: with its pins, its input, and what was recorded.
     When it is held, or bound to something else, the answer is 409, and a run that has failed says so. The same
     Idempotency-Key with the same content is the same run: 200 with its status.
+
+    With `wait_seconds` the answer comes as soon as the run has ended, or with its state after that time, and shows the run.
     """
     await request.ports.admit_effects()
     info = await find_body(request, sent.body)
@@ -111,7 +128,17 @@ async def start_run(request: ApiRequest, sent: RunSent) -> Response:
         request.key(),
         shards=ports.settings.runners,
     )
-    return started(request, admitted)
+    _hand_over(request, admitted)
+    return _started(admitted, await _awaited(request, admitted, wait_seconds) if wait_seconds else None)
+
+
+async def _awaited(request: ApiRequest, admitted: Admitted, seconds: float) -> record.Run | None:
+    """The run that was admitted, once it has ended or after `seconds`. It was admitted, whatever becomes of the waiting."""
+    try:
+        return await once_ended(request, admitted.run_id, admitted.runner, seconds)
+    except MoorageError as error:
+        _log.warning("a run that was started could not be shown: %s", error.code)
+        return None
 
 
 async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
@@ -130,12 +157,22 @@ async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
     )
 
 
-def started(request: ApiRequest, admitted: Admitted) -> Response:
-    """The answer that a run was admitted, which hands it over to its Runner and tells the Clock to make sure."""
+def _hand_over(request: ApiRequest, admitted: Admitted) -> None:
+    """Hand a run that was admitted over to its Runner, and tell the Clock to make sure."""
     if admitted.execution is not None:
         request.ports.runners.start(admitted.execution)
     request.wake(admitted.due)
-    shown = {"run_id": admitted.run_id, "execution_id": admitted.execution_id, "status": admitted.status}
+
+
+def _started(admitted: Admitted, run: record.Run | None = None) -> Response:
+    """The answer that a run was admitted, and how it stands where that was waited for."""
+    shown: dict[str, Any] = {
+        "run_id": admitted.run_id,
+        "execution_id": admitted.execution_id,
+        "status": admitted.status if run is None else run.status,
+    }
+    if run is not None:
+        shown["run"] = run.wire()
     return Answer(shown, 200 if admitted.due is None else 202, {"location": f"/runs/{admitted.run_id}"})
 
 
@@ -179,9 +216,12 @@ async def export_runs(
 
 
 @api.get("/runs/{run_id}", response_model=RunShown, responses=fails(RunUnknown, BlobMissing, BlobCorrupt))
-async def show_run(request: ApiRequest, run_id: RunId) -> Response:
-    """One run, with its result once it succeeded."""
+async def show_run(request: ApiRequest, run_id: RunId, wait_seconds: WaitSeconds = 0) -> Response:
+    """One run, with its result once it succeeded. With `wait_seconds` the answer comes as soon as it has ended, or with its
+    state after that time."""
     shown = await record.show(request.db, request.ports.blobs, request.caller, run_id)
+    if wait_seconds and not shown.has_ended:
+        shown = await once_ended(request, run_id, shown.runner, wait_seconds)
     return Answer(shown.wire())
 
 
@@ -262,7 +302,8 @@ async def restart_run(request: ApiRequest, run_id: RunId, sent: RestartSent) -> 
         check=lambda info, value: check_again(request, info, value),
         shards=request.ports.settings.runners,
     )
-    return started(request, admitted)
+    _hand_over(request, admitted)
+    return _started(admitted)
 
 
 def _wanted(body: str | None, scope: str | None, status: Status | None, since: str | None) -> Wanted:
