@@ -22,7 +22,7 @@ from tests.unit.bodies.memory import Memory, World
 Node = Any
 Program = list[Any]
 
-PATIENCE = 200
+PATIENCE = 60
 EASY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -310,4 +310,5 @@ async def test_a_house_that_breaks_its_word_is_found_out(broken: type[Memory]) -
             await asyncio.wait_for(voyage.to_the_end(), 5)
         except (AssertionError, IndexError, TimeoutError, ExecutionGuardBlocked):
             found.append(voyage.check)
+        await voyage.world.clock.drive(voyage.world.host.close())
     assert found
