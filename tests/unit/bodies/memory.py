@@ -20,14 +20,17 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import (
     CursorMoved,
     EntryUnknown,
+    ExecutionGuardBlocked,
     ExecutionWoken,
     LeaseExpired,
     LeaseFenced,
     StorageBindingUnavailable,
 )
 from moorage.kernel.instants import Instant, after
+from moorage.runs.guarding import GUARDING
 from moorage.runs.protocol import (
     CAPABILITIES,
+    AdmitGuard,
     Await,
     Claim,
     Claimed,
@@ -37,6 +40,8 @@ from moorage.runs.protocol import (
     Execution,
     Fail,
     GiveUp,
+    HoldEntity,
+    LetEntity,
     Mint,
     Minted,
     Operation,
@@ -46,6 +51,7 @@ from moorage.runs.protocol import (
     Put,
     Record,
     Recorded,
+    ReleaseGuard,
     RunChange,
     SetMetadata,
     StartChild,
@@ -54,6 +60,7 @@ from moorage.runs.protocol import (
     Suspend,
     Trace,
 )
+from tests.unit.bodies.watch import Watch
 
 T = TypeVar("T")
 
@@ -106,7 +113,7 @@ class Clock:
         """Await work, moving the clock whenever nothing else can happen."""
         task = asyncio.ensure_future(work)
         last = after(self.instant, until)
-        for _ in range(100_000):
+        for _ in range(20_000):
             if task.done():
                 return task.result()
             for _ in range(12):
@@ -161,18 +168,25 @@ class Memory:
         self.killed = asyncio.Event()
         self.refuse: Callable[[Sequence[Operation]], None] | None = None
         self.latency: Callable[[], Awaitable[None]] | None = None
+        self.watch = Watch()
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
     def open(
-        self, body: str, given: Any = None, *, name: str = "exe_1", capabilities: frozenset[str] = CAPABILITIES
+        self,
+        body: str,
+        given: Any = None,
+        *,
+        name: str = "exe_1",
+        scope: str | None = None,
+        capabilities: frozenset[str] = CAPABILITIES,
     ) -> Execution:
         text = canonical.dumps(given)
         execution = Execution(
             execution_id=name,
             run_id=name.replace("exe", "run"),
             body=body,
-            scope=f"scope-{name}",
+            scope=scope or f"scope-{name}",
             lease=Lease(1, "host", after(self.clock.now(), 30)),
             pins=Pins(self.registry.build(body), input_hash(given)),
             input=Value.of(text),
@@ -187,6 +201,7 @@ class Memory:
         row = self.rows[name]
         if row.status in ("success", "failed", "canceled") or (row.owner is not None and row.expires_at > self.clock.now()):
             return None
+        self.watch.give_way(name, row.execution.scope, self.clock.now())
         row.epoch += 1
         row.owner, row.expires_at, row.status = "host", after(self.clock.now(), 30), "running"
         self._settle(row)
@@ -202,6 +217,17 @@ class Memory:
 
     def lapse(self, name: str = "exe_1") -> None:
         self.rows[name].expires_at = self.clock.now()
+
+    def reconcile(self, token: str, evidence: str) -> None:
+        """An operator releases a guard: with a receipt the step is recorded as having happened."""
+        guard, now = self.watch.guards[token], self.clock.now()
+        row = self.rows[guard.execution]
+        live = row.owner is not None and row.expires_at > now
+        receipt = self.watch.reconcile(token, evidence, now, live=live)
+        entry = row.entries[guard.key]
+        if receipt is not None and entry.state not in ENDED:
+            value = Value.of(canonical.dumps({"receipt": receipt, "reconciled": True}))
+            row.entries[guard.key] = replace(entry, state="done", value=value, next_attempt_at=None, ended_at=now)
 
     def end(self, ref: str, outcome: dict[str, Any]) -> None:
         """An awakeable or a child ends."""
@@ -236,9 +262,39 @@ class Memory:
         if self.refuse is not None:
             self.refuse(operations)
         changed = replace(row, entries=dict(row.entries), metadata=dict(row.metadata), bounds=list(row.bounds))
-        outcomes = [self._one(changed, operation) for operation in operations]
-        self.rows[fence.execution_id] = changed
-        return outcomes
+        watch = self.watch.copy()
+        # A release stands before whatever is recorded, and an entity and an entry before the callback that relies on them.
+        for release in (one for one in operations if isinstance(one, ReleaseGuard)):
+            watch.release(fence.execution_id, fence.epoch, release)
+        self._check_close(watch, changed, operations[-1])
+        plain = {number: self._one(changed, one) for number, one in enumerate(operations) if not isinstance(one, GUARDING)}
+        guarded = [(number, one) for number, one in enumerate(operations) if isinstance(one, GUARDING)]
+        for number, one in sorted(guarded, key=lambda found: _ORDER[type(found[1])]):
+            plain[number] = self._guard(watch, changed, one)
+        self.rows[fence.execution_id], self.watch = changed, watch
+        return [plain[number] for number in range(len(operations))]
+
+    def _guard(self, watch: Watch, row: Row, operation: Operation) -> Outcome:
+        execution, now = row.execution, self.clock.now()
+        match operation:
+            case HoldEntity():
+                return watch.hold(execution.execution_id, operation, now)
+            case AdmitGuard():
+                entry = self._known(row, operation.key)
+                if entry.state != "pending":
+                    return Recorded(entry)
+                return watch.admit(execution.execution_id, execution.scope, row.epoch, operation, now)
+            case LetEntity():
+                watch.let(execution.execution_id, operation)
+        return Done()
+
+    def _check_close(self, watch: Watch, row: Row, last: Operation) -> None:
+        if not isinstance(last, Close) or last.status == "canceled":
+            return
+        own = watch.of(row.execution.execution_id)
+        guard = own[0] if own else watch.protecting(f"scope:{row.execution.scope}")
+        if guard is not None and (own or last.status == "success"):
+            raise ExecutionGuardBlocked(token=guard.token)
 
     def _held(self, fence: Fence) -> Row:
         row = self.rows[fence.execution_id]
@@ -403,12 +459,22 @@ class Memory:
             row = self.rows[fence.execution_id]
             if row.epoch == fence.epoch and row.owner is not None and row.expires_at > self.clock.now():
                 row.expires_at = after(self.clock.now(), 30)
+                self.watch.renew(fence.execution_id, self.clock.now())
                 found[fence.execution_id] = Lease(row.epoch, "host", row.expires_at, row.epoch)
         return found
+
+    async def register_holder(self, holder: str, name: str) -> None:
+        self.watch.register(holder)
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        self.watch.exit(holder)
 
     async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
         found = ((one.execution_id, self.rows[one.execution_id].stop) for one in fences)
         return {name: stop for name, stop in found if stop is not None}
+
+
+_ORDER = {ReleaseGuard: 0, HoldEntity: 1, AdmitGuard: 2, LetEntity: 3}
 
 
 class Told:

@@ -285,6 +285,7 @@ class OutcomeShown(Shown):
     admitted_at: ShownInstant | None = None
     publication: bool | None = None
     window_ends_at: ShownInstant | None = None
+    replayed: bool | None = None
     evidence_class: EvidenceClass | None = None
     destination: TargetShown | None = None
     namespace: str | None = None

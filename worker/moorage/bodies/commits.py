@@ -19,10 +19,13 @@ from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
 from moorage.runs.guarding import GUARDING
 from moorage.runs.guarding import MOST as MOST_GUARDING
 from moorage.runs.protocol import (
+    AdmitGuard,
     Await,
     Claim,
     Fail,
     GiveUp,
+    HoldEntity,
+    LetEntity,
     Operation,
     Outcome,
     Put,
@@ -37,6 +40,8 @@ Sleep = Callable[[float], Awaitable[None]]
 QUIET_SECONDS: Final = 0.002
 APPLY_BYTES: Final = 1_500_000
 """Inline values of one apply: they travel as one bound value, of which the database takes two million bytes."""
+
+_BEGINNING: Final = (HoldEntity, AdmitGuard)
 
 _TRIES: Final = 6
 _FIRST_PAUSE: Final = 0.1
@@ -343,17 +348,21 @@ def _chunks(groups: list[_Group]) -> Iterable[list[_Group]]:
     """Groups in order, within what one transaction takes."""
     chunk: list[_Group] = []
     count = size = guarding = 0
+    letting = False
     for group in groups:
         weight = sum(_weight(operation) for operation in group.operations)
         guards = sum(isinstance(operation, GUARDING) for operation in group.operations)
         full = count + len(group.operations) > APPLY_OPERATIONS or guarding + guards > MOST_GUARDING
+        # In one list what is held, and what relies on it, comes before what is let go of.
+        full = full or (letting and any(isinstance(operation, _BEGINNING) for operation in group.operations))
         if chunk and (full or size + weight > APPLY_BYTES):
             yield chunk
-            chunk, count, size, guarding = [], 0, 0, 0
+            chunk, count, size, guarding, letting = [], 0, 0, 0, False
         chunk.append(group)
         count += len(group.operations)
         size += weight
         guarding += guards
+        letting = letting or any(isinstance(operation, LetEntity) for operation in group.operations)
     if chunk:
         yield chunk
 

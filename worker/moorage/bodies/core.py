@@ -106,10 +106,10 @@ class Slot:
 
 @dataclass(slots=True)
 class HeldEntity:
-    """An entity that the execution holds, and how many blocks of the body rely on it."""
+    """An entity that the execution holds, or waits for without a lease, and how many blocks of the body are about it."""
 
-    lease: EntityLease
-    blocks: int
+    lease: EntityLease | None = None
+    blocks: int = 0
 
 
 class Core:

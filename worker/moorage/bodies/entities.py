@@ -1,4 +1,4 @@
-"""Entities: what one execution at a time works on (clauses items.entity-admission, items.fence).
+"""Entities: what one execution at a time works on (clauses guards.scope, guards.current-owner).
 
 The lease is the execution's, is renewed with its own, and is shown when a callback is admitted: whoever has lost it sends
 nothing. Nothing of it is recorded: each pass of the body holds the entity anew. While the run waits it holds none.
@@ -46,21 +46,23 @@ class Entity:
 async def hold(engine: Core, namespace: str, key: str) -> EntityLease:
     """Hold an entity, as soon as nobody else does. Raises what the house refuses it with."""
     branch, token = engine.enter(WHAT)
+    held = engine.entities.setdefault((namespace, key), HeldEntity())
+    held.blocks += 1
     try:
         pauses = list(SHORT_PAUSES)
-        while (held := engine.entities.get((namespace, key))) is None:
+        while held.lease is None:
             try:
                 [outcome] = await engine.commit(HoldEntity(namespace, key))
+                held.lease = expect(outcome, EntityHeld).lease
             except (LeaseHeld, ExecutionGuardBlocked) as other:
                 until = after(engine.world.now(), pauses.pop(0) if pauses else AGAIN_SECONDS)
                 kind: WaitKind = "guard" if isinstance(other, ExecutionGuardBlocked) else "entity"
                 wait = engine.wait(kind, placed(f"{namespace}/{key}", WHAT), until, other.members.get("token"))
                 await engine.block(wait)
-                continue
-            lease = expect(outcome, EntityHeld).lease
-            engine.entities.setdefault((namespace, key), HeldEntity(lease, 0))
-        held.blocks += 1
         return held.lease
+    except BaseException:
+        _leave(engine, namespace, key, held)
+        raise
     finally:
         engine.leave(branch, token)
 
@@ -69,12 +71,16 @@ def let(engine: Core, namespace: str, key: str) -> None:
     """Let go of it with whatever comes next, once no other block relies on it."""
     engine.refuse_in_callback(WHAT)
     held = engine.entities.get((namespace, key))
-    if held is None:
-        return
+    if held is not None:
+        _leave(engine, namespace, key, held)
+
+
+def _leave(engine: Core, namespace: str, key: str, held: HeldEntity) -> None:
     held.blocks -= 1
     if held.blocks == 0:
         del engine.entities[namespace, key]
-        engine.commits.later(LetEntity(namespace, key))
+        if held.lease is not None:
+            engine.commits.later(LetEntity(namespace, key))
 
 
 def left(engine: Core) -> list[LetEntity]:
@@ -84,4 +90,4 @@ def left(engine: Core) -> list[LetEntity]:
     """
     if engine.standing:
         return []
-    return [LetEntity(namespace, key) for namespace, key in engine.entities][:MOST]
+    return [LetEntity(*name) for name, held in engine.entities.items() if held.lease is not None][:MOST]

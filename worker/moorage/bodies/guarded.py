@@ -15,13 +15,13 @@ from moorage.bodies import asking
 from moorage.bodies.branches import CALLBACK
 from moorage.bodies.core import Core
 from moorage.bodies.errors import InDoubt, StepFailed
-from moorage.bodies.failures import CallDeadline, classify, failure
+from moorage.bodies.failures import CallDeadline, Classified, classify, failure
 from moorage.bodies.retry import Retry, decide
 from moorage.bodies.sending import Dispatch
 from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key
 from moorage.kernel.errors import FailureTag, GuardedElsewhere, MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant, after
-from moorage.runs.protocol import AdmitGuard, Admitted, Claim, Claimed, Fail, Recorded, ReleaseGuard
+from moorage.runs.protocol import AdmitGuard, Admitted, Claim, Claimed, Doubtful, Fail, Recorded, ReleaseGuard
 
 SHORT_PAUSES: Final = (0.1, 0.2, 0.4, 0.8)
 """How long an admission waits for another execution's callback, and how often, before the run is let go of."""
@@ -72,6 +72,8 @@ class _Sent:
         self._effect = effect
         self._holder = ""
         self._canceled = False
+        # A request with this key may have arrived, and nobody knows: no refusal of a later one says that it did not.
+        self._doubt: str | None = None
 
     async def outcome(self) -> str | Entry:
         """The text to give, or the entry as it stands: ended, or waiting for an attempt under another guard."""
@@ -79,19 +81,22 @@ class _Sent:
             admission = await self._admission()
             if isinstance(admission, Entry):
                 return asking.stands(self._engine, admission)
-            found = await self._attempt(*admission)
+            attempt, admitted = admission
+            if isinstance(admitted, Doubtful):
+                return await self._doubtful(attempt, admitted)
+            found = await self._attempt(attempt, admitted)
             if found is not None:
                 return found
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
-    async def _admission(self) -> tuple[int, Admitted] | Entry:
+    async def _admission(self) -> tuple[int, Admitted | Doubtful] | Entry:
         """The attempt's number and what was admitted; or the entry that has ended, or waits."""
         engine, key, effect = self._engine, self._key, self._effect
         pauses = list(SHORT_PAUSES)
         while True:
             await self._registered()
-            leases = [held.lease for held in engine.entities.values()]
+            leases = [held.lease for held in engine.entities.values() if held.lease is not None]
             claim = Claim(key, effect.kind, self._position)
             admit = AdmitGuard(key, self._holder, effect.destination, effect.publication, leases)
             try:
@@ -105,11 +110,14 @@ class _Sent:
             if isinstance(outcomes[0], Recorded):
                 return outcomes[0].entry
             claimed = asking.expect(outcomes[0], Claimed)
-            admitted = asking.expect(outcomes[1], Admitted)
+            admitted = outcomes[1] if isinstance(outcomes[1], Doubtful) else asking.expect(outcomes[1], Admitted)
             engine.standing[admitted.token] = key
+            if isinstance(admitted, Doubtful) or admitted.replayed:
+                self._doubt = admitted.token
             if canceled:
-                # Nothing was sent, and nothing will be.
-                engine.commits.later(self._release(admitted))
+                if self._doubt is None:
+                    # Nothing was sent, and nothing will be.
+                    engine.commits.later(self._release(admitted.token))
                 raise asyncio.CancelledError
             return claimed.attempt, admitted
 
@@ -135,9 +143,9 @@ class _Sent:
         )
         raise StepFailed(key.label, refusal.tag, told.message, refusal.code) from None
 
-    def _release(self, admitted: Admitted) -> ReleaseGuard:
-        self._engine.standing.pop(admitted.token, None)
-        return ReleaseGuard(admitted.token, self._holder)
+    def _release(self, token: str) -> ReleaseGuard:
+        self._engine.standing.pop(token, None)
+        return ReleaseGuard(token, self._holder)
 
     # --- the callback -------------------------------------------------------------------------------------------------
 
@@ -147,11 +155,11 @@ class _Sent:
         began = engine.world.now()
         told = await self._call(attempt, admitted)
         if isinstance(told, str):
-            kind, release = effect.kind, (self._release(admitted),)
+            kind, release = effect.kind, (self._release(admitted.token),)
             asking.record(engine, self._position, key, kind, told, attempt=attempt, began=began, before=release)
             await self._settled()
             return told
-        if effect.is_known(told):
+        if self._doubt is None and effect.is_known(told):
             return await self._failed(attempt, admitted, began, told)
         return await self._in_doubt(attempt, admitted, began, told)
 
@@ -227,7 +235,7 @@ class _Sent:
     async def _failed(self, attempt: int, admitted: Admitted, began: Instant, error: Exception) -> Entry:
         """The other side has answered, or nothing was sent: the guard goes, and the schedule decides."""
         engine, effect = self._engine, self._effect
-        release = (self._release(admitted),)
+        release = (self._release(admitted.token),)
         entry = asking.failed(engine, self._position, self._key, effect.kind, attempt, began, error, effect.policy, release)
         await self._settled()
         if engine.fault is not None:
@@ -236,28 +244,43 @@ class _Sent:
 
     async def _in_doubt(self, attempt: int, admitted: Admitted, began: Instant, error: Exception) -> Entry | None:
         """Nobody knows: the guard stays. Its holder may try again under it, or the run waits for an operator."""
-        engine, key, effect = self._engine, self._key, self._effect
-        now = engine.world.now()
+        self._doubt = admitted.token
+        now = self._engine.world.now()
         found = classify(error, now)
-        message = f"the outcome is not known, and guard {admitted.token} stays: {found.failure.message}"
-        told = failure(found.failure.tag, message, found.failure.code)
         delay = self._delay(attempt, admitted, found.failure.tag, found.retry_after, error)
         again = now if delay is None else after(now, delay)
+        await self._note(attempt, admitted.token, began, again, found)
+        if delay is None:
+            return await self._until_released(admitted.token)
+        # In memory, and with the lease: whoever else took this up would find it guarded.
+        await self._engine.world.sleep(delay)
+        return None
+
+    async def _doubtful(self, attempt: int, admitted: Doubtful) -> Entry:
+        """Nobody knows of an earlier request, and the destination may have forgotten its key: nothing is sent."""
+        now = self._engine.world.now()
+        told = failure(FailureTag.TRANSIENT, "an earlier request may have arrived, and its window is over")
+        await self._note(attempt, admitted.token, now, now, Classified(told))
+        return await self._until_released(admitted.token)
+
+    async def _note(self, attempt: int, token: str, began: Instant, again: Instant, found: Classified) -> None:
+        """Record that the outcome is not known."""
+        engine, key = self._engine, self._key
+        message = f"the outcome is not known, and guard {token} stays: {found.failure.message}"
+        told = failure(found.failure.tag, message, found.failure.code)
         engine.commits.later(Fail(key, attempt, told, again, found.bound))
-        epoch = engine.execution.lease.epoch
-        entry = Entry(
-            key, effect.kind, self._position, "waiting", attempt, epoch, began, None, None, again, None, told.wire()
+        kind, epoch = self._effect.kind, engine.execution.lease.epoch
+        engine.replay.entries[key] = Entry(
+            key, kind, self._position, "waiting", attempt, epoch, began, None, None, again, None, told.wire()
         )
-        engine.replay.entries[key] = entry
         await self._settled()
         if engine.fault is not None:
             raise engine.fault
-        if delay is None:
-            await engine.block(engine.wait("guard", key, None, admitted.token))
-            return replace(engine.replay.entries[key])
-        # In memory, and with the lease: whoever else took this up would find it guarded.
-        await engine.world.sleep(delay)
-        return None
+
+    async def _until_released(self, token: str) -> Entry:
+        """The entry once somebody has released the guard; usually another host's, after the run was let go of."""
+        await self._engine.block(self._engine.wait("guard", self._key, None, token))
+        return replace(self._engine.replay.entries[self._key])
 
     def _delay(
         self, attempt: int, admitted: Admitted, tag: str, retry_after: float | None, error: Exception

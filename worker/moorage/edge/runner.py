@@ -113,7 +113,10 @@ class Runner(DurableObject):
 
 
 class _Crew:
-    """All that works in one Runner."""
+    """All that works in one Runner.
+
+    Its host never leaves: the platform evicts and kills without a word, so that what was in flight then stays guarded.
+    """
 
     def __init__(self, env: Any, isolate: Isolate, name: str, live: Live, set_alarm: Callable[[], Any]) -> None:
         self._env = env
@@ -150,6 +153,8 @@ class _Crew:
             sleep=_sleep,
             observer=live.hub,
             transport=FetchTransport(allow_local=ports.settings.allow_local),
+            name=self._owner,
+            secret=ports.secret,
         )
         self.driver = Driver(self._host, set_alarm)
 

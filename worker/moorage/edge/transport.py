@@ -35,6 +35,10 @@ class HostRefused(httpx.UnsupportedProtocol):
     """The request leads inside this network, or is not http."""
 
 
+class NoAnswer(httpx.NetworkError):
+    """The request failed before an answer came, whether or not it had left."""
+
+
 class FetchTransport(httpx.AsyncBaseTransport):
     """One for each run or request: it keeps nothing. Raises httpx's own errors, HostRefused among them."""
 
@@ -125,5 +129,5 @@ async def _bounded(asked: Any, seconds: float | None, aborter: Any, request: htt
 
 
 def _error(error: JsException, request: httpx.Request) -> httpx.TransportError:
-    """Nothing came back, or it broke off: to whoever sent, both are a connection that failed."""
-    return httpx.ConnectError(message_of(error)[:500], request=request)
+    """Nothing came back, or it broke off. The platform does not tell which, so nobody may take it for never sent."""
+    return NoAnswer(message_of(error)[:500], request=request)

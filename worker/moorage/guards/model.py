@@ -92,9 +92,14 @@ class Guard:
         return ends is not None and now < ends
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether an earlier request with its key may have arrived."""
+        return self.since < self.admitted_at
+
+    @property
     def is_doubtful(self) -> bool:
         """Whether nothing may be sent under it: when it was admitted, the window of an earlier request was over."""
-        return self.since < self.admitted_at and not self.covers(self.admitted_at)
+        return self.is_replayed and not self.covers(self.admitted_at)
 
     def evidence_class(self, now: Instant) -> EvidenceClass:
         """What it takes to release this guard at this instant."""

@@ -119,6 +119,7 @@ class Guarding:
             guard.publication,
             guard.window_ends_at,
             standing.target,
+            guard.is_replayed,
         )
 
     # --- refusals -----------------------------------------------------------------------------------------------------

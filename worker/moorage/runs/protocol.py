@@ -445,7 +445,8 @@ class Minted:
 class Admitted:
     """The callback may send, with this key in every request (`Idempotency-Key`), to `target` if a destination was named.
 
-    After `window_ends_at` the destination may have forgotten the key; None: it never promised to know it.
+    After `window_ends_at` the destination may have forgotten the key; None: it never promised to know it. With `replayed`
+    an earlier request may have arrived: then a refusal of this one does not say what became of the effect.
     """
 
     token: str
@@ -454,6 +455,7 @@ class Admitted:
     publication: bool
     window_ends_at: Instant | None = None
     target: Target | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,7 @@ def _admitted_wire(outcome: Admitted) -> Json:
         "idempotency_key": outcome.idempotency_key,
         "admitted_at": render(outcome.admitted_at),
         "publication": outcome.publication,
+        "replayed": outcome.replayed,
     }
     _add(told, window_ends_at=_instant(outcome.window_ends_at))
     if (target := outcome.target) is not None:
@@ -319,6 +320,7 @@ def _admitted_of(told: Mapping[str, Any]) -> Admitted:
         told["publication"],
         _parsed(told.get("window_ends_at")),
         None if sent is None else Target(sent["name"], sent["url"], tuple(sent["methods"]), sent["secret"]),
+        told.get("replayed", False),
     )
 
 
