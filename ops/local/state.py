@@ -51,6 +51,7 @@ class StateFolder:
             raise StateUnusable(f"another moorage is running on the state folder {self.path}") from error
         self._lock = lock
         try:
+            self._check_restored()
             self._check_format()
         except StateUnusable:
             self.close()
@@ -83,6 +84,24 @@ class StateFolder:
             raise StateUnusable(
                 f"the state folder {self.path} has format {number}, written by a newer Moorage; this one knows {FORMAT}"
             )
+
+    def _check_restored(self) -> None:
+        if self._restore.exists():
+            raise StateUnusable(
+                f"a restore into {self.path} did not end, and what it left is no deployment: remove it and restore again"
+            )
+
+    def note_restore(self) -> None:
+        """Note that a backup is being restored into the folder. Until `restore_is_done` nothing opens it."""
+        _replace(self._restore, "")
+
+    def restore_is_done(self) -> None:
+        """All that was backed up is in its place."""
+        self._restore.unlink()
+
+    @property
+    def _restore(self) -> Path:
+        return self.path / "to-be-restored"
 
     def root_token(self, given: str | None) -> str:
         """The root token: the given one, else the one kept in the folder, else a new one, which is then kept."""

@@ -1,8 +1,8 @@
 """Restoring a backup into the state folder of a local edge that has never run and does not run.
 
 Everything is verified before anything is written. Then the objects are written and read again, and the database, fenced, is
-put in its place last: what was interrupted before has no database, is refused by the next start's runs, and by the next
-restore, which takes an empty folder.
+put in its place last. Until then a note stands in the folder, with which neither an edge nor another restore opens it: what
+an interrupted restore left could be taken for a fresh folder.
 """
 
 import asyncio
@@ -51,6 +51,7 @@ def restore(folder: Path, state: Path, now: Instant, wrangler_config: Path | Non
     target = StateFolder(state)
     target.open()
     try:
+        target.note_restore()
         work = target.run / "restored"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(mode=0o700)
@@ -58,6 +59,7 @@ def restore(folder: Path, state: Path, now: Instant, wrangler_config: Path | Non
         fenced = asyncio.run(_fence(work / DATABASE, now, canonical.digest(verdict.manifest.text())))
         _put_objects(folder, state, work, config, verdict.manifest, fenced)
         _place(work / DATABASE, target, config)
+        target.restore_is_done()
         shutil.rmtree(work)
         return verdict.manifest, fenced
     finally:

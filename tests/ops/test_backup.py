@@ -21,7 +21,9 @@ from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import connect
 from ops.cli import assemble
 from ops.failure import CommandFailed
+from ops.local.state import StateFolder, StateUnusable
 from ops.storage import contents, manifest
+from ops.storage import restore as restoring
 from ops.storage.account import prepare
 from ops.storage.create import ROUNDS, BackupFailed, create
 from ops.storage.fencing import Fenced, fence
@@ -297,6 +299,26 @@ def test_a_restore_takes_a_backup_that_holds_and_an_empty_folder(made: tuple[Pat
     with pytest.raises(RestoreFailed, match=r"no restore point: database\.sqlite"):
         restore(made[0], tmp_path / "state", NOW)
     assert not (tmp_path / "state" / "d1").exists()
+
+
+@pytest.mark.parametrize("interrupted", ["_fence", "_put_objects"])
+def test_what_an_interrupted_restore_left_is_opened_by_nobody(
+    made: tuple[Path, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    """Else a start would make and bind a fresh database in it, and everything would seem well."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    state = tmp_path / "state"
+    with monkeypatch.context() as patched:
+        patched.setattr(restoring, interrupted, stop)
+        with pytest.raises(KeyboardInterrupt):
+            restore(made[0], state, NOW)
+    with pytest.raises(StateUnusable, match=r"restore into .* did not end"):
+        StateFolder(state).open()
+    with pytest.raises(CommandFailed):
+        restore(made[0], state, NOW)
 
 
 # --- fencing --------------------------------------------------------------------------------------------------------------

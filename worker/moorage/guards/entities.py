@@ -69,12 +69,11 @@ async def why(db: Database, now: Instant, wish: Wish) -> MoorageError:
     guard = reading.ask(statements.OF_LEASE, key=wish.lease)
     await db.read(reading)
     held, protected = lease.first(), guard.first()
-    other = held is not None and held["owner"] not in (None, wish.execution_id) and held["expires_at"] > now
-    if held is not None and other:
+    if held is not None and held["owner"] not in (None, wish.execution_id) and held["expires_at"] > now:
         until = held["expires_at"]
         detail = f"another execution holds the entity {wish.key!r} of {wish.namespace!r} until {render(until)}"
         return LeaseHeld(detail, retry_after=(until - now) / 1000, key=wish.lease)
     if protected is not None:
-        guard = Guard.of(protected)
-        return blocked.error(guard, now, discreet=guard.execution_id != wish.execution_id)
+        other = Guard.of(protected)
+        return blocked.error(other, now, discreet=other.execution_id != wish.execution_id)
     return LeaseHeld("the entity was held; ask again", retry_after=0, key=wish.lease)
