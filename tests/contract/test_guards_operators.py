@@ -106,6 +106,9 @@ async def test_c25_d_evidence_releases_it_and_stays_with_who_gave_it(house: Watc
     assert canonical.loads(row["guard"].encode()) == Guard.wire(shown, house.now)
     assert (await house.open_guards(), await house.protected()) == ([], [])
     assert await house.types(guard.token) == ["guard.admitted", "guard.reconciled"]
+    [told] = await house.store.sql("SELECT actor, data FROM history WHERE type = 'guard.reconciled'")
+    data = canonical.loads(told["data"].encode())
+    assert (told["actor"], data["operator"], data["evidence"], data["audit"]) == ("ann", "op-2", evidence, done.audit)
     page = await listing.list_audit(house.db(), ROOT, PAGE, guard.token)
     assert [one.wire()["operator"] for one in page.items] == ["op-2"]
     taken = await house.held(execution.execution_id, "bob")

@@ -5,12 +5,13 @@ so that it is sent again, or the receipt of the effect, which is recorded as the
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from moorage.catalog.access import Caller
 from moorage.guards import statements
 from moorage.guards.model import Guard
-from moorage.guards.release import remove
+from moorage.guards.release import free
+from moorage.history.append import Event, append
 from moorage.journal.wake import wake
 from moorage.kernel import canonical, ids
 from moorage.kernel.errors import (
@@ -61,7 +62,8 @@ async def reconcile(db: Database, caller: Caller, now: Instant, token: str, evid
     wake(tx, statements.PROTECTED, token=token)
     audit = ids.new("aud", now)
     _conclude(tx, guard, receipt)
-    remove(tx, caller.subject, "guard.reconciled", "SELECT :token", token=token)
+    append(tx, caller.subject, Event(token, "guard.reconciled", _told(guard, audit, evidence, operator)))
+    free(tx, "SELECT :token", token=token)
     told = canonical.dumps(guard.wire(now))
     who = {"operator": operator, "actor": caller.subject}
     tx.run(statements.AUDIT, id=audit, token=token, guard=told, evidence=evidence, **who)
@@ -70,6 +72,21 @@ async def reconcile(db: Database, caller: Caller, now: Instant, token: str, evid
     except _Gone:
         raise await _released(db, token) from None
     return Reconciled(audit, receipt)
+
+
+def _told(guard: Guard, audit: str, evidence: str, operator: str) -> dict[str, Any]:
+    """What history tells: also who vouched for what, as its chain would show a change of the audit."""
+    return {
+        "audit": audit,
+        "destination": guard.destination,
+        "evidence": evidence,
+        "execution_id": guard.execution_id,
+        "holder": guard.holder,
+        "idempotency_key": guard.idempotency_key,
+        "label": guard.key.label,
+        "operator": operator,
+        "run_id": guard.run_id,
+    }
 
 
 def receipt_of(guard: Guard, evidence: str, now: Instant) -> str | None:

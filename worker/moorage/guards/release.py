@@ -37,5 +37,10 @@ def remove(tx: Transaction, actor: str, type_: str, selection: str, **parameters
     """Remove the guard whose token `selection` gives, if it gives one, with the rows that it protects, and tell history."""
     told = statements.REMOVED.replace("{tokens}", selection)
     append_selected(tx, actor, type_, told, many=False, **parameters)
+    free(tx, selection, **parameters)
+
+
+def free(tx: Transaction, selection: str, **parameters: Scalar) -> None:
+    """Remove that guard, and tell nobody."""
     tx.run(statements.FREE_ROWS.replace("{tokens}", selection), **parameters)
     tx.run(statements.REMOVE.replace("{tokens}", selection), **parameters)
