@@ -114,6 +114,7 @@ class Play:
         self.guards: dict[str, InFlight] = {}
         self.entities: dict[str, tuple[str, int, int]] = {}
         self.since: dict[str, int] = {}
+        self.again: dict[str, str] = {}
         self.gone: set[str] = set()
         self.ended: dict[str, str] = {}
         self.late: list[tuple[int, InFlight]] = []
@@ -171,7 +172,7 @@ class Play:
             return
         for guard in self.protecting(f"scope:{scope}"):
             self._end(guard, "replayed")
-            self.since.setdefault(guard.key, guard.since)
+            self._send_again(guard)
         place.epoch, place.owner, place.expires = taken.lease.epoch, who, self.now + LEASE
         self.processes[who].fences[scope] = taken.fence
         self.processes[who].sent.pop(scope, None)
@@ -227,7 +228,7 @@ class Play:
             return
         await stop.stop(self.house.db(), ROOT, self.now, place.run)
         place.open, place.owner = False, None
-        kept = bool(place.recorded or self.protecting(f"scope:{scope}"))
+        kept = bool(place.recorded or self.protecting(f"scope:{scope}") or place.execution in self.again.values())
         assert (await self.house.row(place.execution) is not None) == kept
         if not kept:
             self.places[scope] = await self._fresh(scope)
@@ -306,6 +307,7 @@ class Play:
         fence = Fence(guard.execution, guard.epoch)
         if await self._applies(who, scope, self.house.apply(fence, *done)):
             self._end(guard, "released")
+            self.again.pop(guard.key, None)
             del process.sent[scope]
             self.places[scope].done += 1
             self.places[scope].recorded += 1
@@ -370,8 +372,9 @@ class Play:
         done = await reconciling
         self._end(guard, done.audit)
         if done.receipt is None:
-            self.since.setdefault(guard.key, guard.since)
+            self._send_again(guard)
         else:
+            self.again.pop(guard.key, None)
             place.done += 1
             place.recorded += 1
 
@@ -384,6 +387,9 @@ class Play:
         assert set(found) == set(self.guards), "a guard is there that should not be, or is not"
         since = {token: row["since"] for token, row in found.items()}
         assert since == {token: guard.since for token, guard in self.guards.items()}, "a window counts from elsewhere"
+        replays = [row for row in await self.house.rows("guard_replays") if not row["settled"]]
+        again = {row["idempotency_key"]: row["execution_id"] for row in replays}
+        assert again == self.again, "other keys are to be sent again"
         rows: dict[str, set[str]] = {token: set() for token in found}
         for row in await self.house.rows("guard_rows"):
             rows[row["token"]].add(row["row"])
@@ -424,6 +430,11 @@ class Play:
     def _lease(self, row: str) -> EntityLease:
         _, _, namespace, name = row.split(":")
         return EntityLease(namespace, name, self.entities[row.partition(":")[2]][1])
+
+    def _send_again(self, guard: InFlight) -> None:
+        """Its key is all that tells of the effect, until somebody has sent it again."""
+        self.since.setdefault(guard.key, guard.since)
+        self.again[guard.key] = guard.execution
 
     def _end(self, guard: InFlight, how: str) -> None:
         del self.guards[guard.token]

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from moorage.guards import statements as guards
 from moorage.kernel.errors import MoorageError
-from moorage.runs import statements
+from moorage.runs import control_statements, statements
 from tests.contract.adapters import SqliteStore, Store, sqlite_store
 from tests.contract.guard_model import DESTINATIONS, PROCESSES, SCOPES, Play
 from tests.contract.watch_house import WatchHouse
@@ -248,6 +248,8 @@ BREAKS = {
     "entities in flight change hands": (guards, "HOLD_ENTITY", "p.row = 'lease:' || leases.key", "0"),
     "what is in flight is retired": (statements, "HELD_AND_UNPROTECTED", "p.row = 'scope:'", "p.row = 'never:'"),
     "every replay begins a window": (guards, "NOTE_REPLAY", "WHERE token IN", "WHERE 0 AND token IN"),
+    "what is to be sent again is retired": (control_statements, "RETIRE_EMPTY", "AND u.settled = 0", "AND 0"),
+    "what was sent again stays in doubt": (guards, "SETTLE_REPLAY", "WHERE settled = 0", "WHERE 0"),
     "live holders are reconciled": (guards, "IS_NOT_LIVE", "AND e.expires_at > :now", "AND 0"),
 }
 
