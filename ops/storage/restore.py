@@ -39,12 +39,15 @@ class RestoreFailed(CommandFailed):
 def restore(folder: Path, state: Path, now: Instant, wrangler_config: Path | None = None) -> tuple[Manifest, Fenced]:
     """Restore a backup; answers its manifest and who was fenced.
 
-    Raises RestoreFailed for a backup that does not hold or a folder that has storage, StateUnusable for one in use.
+    Raises RestoreFailed for a backup that does not hold, a folder that has storage or is in the backup, StateUnusable for
+    one in use.
     """
     config = wrangler_config or paths.ROOT / "wrangler.toml"
     verdict = verify(folder)
     if not verdict.holds:
         raise RestoreFailed(f"{folder} is no restore point: {'; '.join(verdict.faults[:5])}")
+    if state.resolve().is_relative_to(folder.resolve()):
+        raise RestoreFailed(f"{state} is in the backup itself, which would be none any more")
     used = [name for name in _HOLDS_STORAGE if (state / name).exists() and any((state / name).iterdir())]
     if used:
         raise RestoreFailed(f"{state} has storage already ({', '.join(used)}); a backup is restored into an empty folder")

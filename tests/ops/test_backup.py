@@ -295,6 +295,11 @@ def test_a_restore_takes_a_backup_that_holds_and_an_empty_folder(made: tuple[Pat
     (tmp_path / "used" / "d1" / "x").write_text("")
     with pytest.raises(RestoreFailed, match="has storage already"):
         restore(made[0], tmp_path / "used", NOW)
+    before = sorted(made[0].rglob("*"))
+    for inside in (made[0], made[0] / "state", made[0] / "objects" / ".." / "x"):
+        with pytest.raises(RestoreFailed, match="in the backup itself"):
+            restore(made[0], inside, NOW)
+    assert sorted(made[0].rglob("*")) == before
     flip(made[0] / "database.sqlite")
     with pytest.raises(RestoreFailed, match=r"no restore point: database\.sqlite"):
         restore(made[0], tmp_path / "state", NOW)
