@@ -135,6 +135,12 @@ class Mortal:
     async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
         return await self._behind.stops(fences)
 
+    async def register_holder(self, holder: str, name: str) -> None:
+        await self._behind.register_holder(holder, name)
+
+    async def exit_holder(self, holder: str, reason: str) -> None:
+        await self._behind.exit_holder(holder, reason)
+
 
 class Deployment(Protocol):
     """A deployment as the suite needs it."""
