@@ -5,12 +5,13 @@ so that it is sent again, or the receipt of the effect, which is recorded as the
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from moorage.catalog.access import Caller
 from moorage.guards import statements
 from moorage.guards.model import Guard
-from moorage.guards.release import remove
+from moorage.guards.release import erase
+from moorage.history.append import append_selected
 from moorage.journal.wake import wake
 from moorage.kernel import canonical, ids
 from moorage.kernel.errors import (
@@ -61,10 +62,11 @@ async def reconcile(db: Database, caller: Caller, now: Instant, token: str, evid
     wake(tx, statements.PROTECTED, token=token)
     audit = ids.new("aud", now)
     _conclude(tx, guard, receipt)
-    remove(tx, caller.subject, "guard.reconciled", "SELECT :token", token=token)
+    vouched: dict[str, Any] = {"evidence": evidence, "operator": operator}
+    append_selected(tx, caller.subject, "guard.reconciled", statements.RECONCILED, token=token, **vouched)
+    erase(tx, "SELECT :token", token=token)
     told = canonical.dumps(guard.wire(now))
-    who = {"operator": operator, "actor": caller.subject}
-    tx.run(statements.AUDIT, id=audit, token=token, guard=told, evidence=evidence, **who)
+    tx.run(statements.AUDIT, id=audit, token=token, guard=told, actor=caller.subject, **vouched)
     try:
         await db.commit(tx)
     except _Gone:

@@ -36,5 +36,10 @@ def remove(tx: Transaction, actor: str, type_: str, selection: str, **parameters
     """Remove the guard whose token `selection` gives, if it gives one, with the rows that it protects, and tell history."""
     told = statements.REMOVED.replace("{tokens}", selection)
     append_selected(tx, actor, type_, told, many=False, **parameters)
+    erase(tx, selection, **parameters)
+
+
+def erase(tx: Transaction, selection: str, **parameters: Scalar) -> None:
+    """The same for whoever has told history."""
     tx.run(statements.FREE_ROWS.replace("{tokens}", selection), **parameters)
     tx.run(statements.REMOVE.replace("{tokens}", selection), **parameters)

@@ -172,13 +172,17 @@ FROM executions AS e WHERE e.execution_id = :execution
 
 # --- removal: by the tokens that a selection gives ---
 
-# What is removed, for its entry of history.
-REMOVED = """
+_REMOVED = """
 SELECT 0 AS ordinal, g.token AS subject, NULL AS kind, NULL AS content_sha256,
-    json_object('destination', g.destination, 'execution_id', g.execution_id, 'holder', g.holder,
+    json_object({more}'destination', g.destination, 'execution_id', g.execution_id, 'holder', g.holder,
         'idempotency_key', g.idempotency_key, 'label', g.label, 'run_id', g.run_id) AS data
 FROM guards AS g WHERE g.token IN ({tokens})
 """
+
+# What is removed, for its entry of history; by hand, with who vouched for what.
+REMOVED = _REMOVED.replace("{more}", "")
+_VOUCHED = "'evidence', :evidence, 'operator', :operator, "
+RECONCILED = _REMOVED.replace("{more}", _VOUCHED).replace("{tokens}", "SELECT :token")
 
 # The keys of guards that are removed so that these are sent again: a request may have arrived since then.
 NOTE_REPLAY = """
