@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage.kernel.errors import ExecutionGuardBlocked
-from moorage.runs.protocol import AdmitGuard, Execution, ReleaseGuard
+from moorage.runs.protocol import AdmitGuard, Admitted, Execution, ReleaseGuard
 from tests.unit.bodies.bank import WINDOW, Bank, declare
 from tests.unit.bodies.memory import Memory, World
 from tests.unit.bodies.payments import Program, guarded, payments_of, programs
@@ -211,7 +211,7 @@ class Keyless(Memory):
 
     def _guard(self, watch: Any, row: Any, operation: Any) -> Any:
         outcome = super()._guard(watch, row, operation)
-        if not isinstance(operation, AdmitGuard):
+        if not isinstance(outcome, Admitted):
             return outcome
         key = f"{outcome.idempotency_key}-{watch.drawn}"
         guard = watch.guards[outcome.token]
