@@ -12,6 +12,7 @@ import pytest
 
 from moorage.bodies import Registry, Run, StepFailed, body, each
 from moorage.bodies.host import Host
+from moorage.guards.model import Guard
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel.errors import RunMetadataTooLarge, StorageBindingUnavailable
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES
@@ -43,6 +44,15 @@ class Shore(Protocol):
 
     async def stop(self, run_id: str) -> None:
         """Ask a run to stop."""
+
+    async def declare(self, name: str, window: int | None) -> None:
+        """Declare a destination, `https://<name>.test/v1`, and how long it drops a repeated key."""
+
+    async def guards(self) -> Sequence[Guard]:
+        """The guards that there are."""
+
+    async def reconcile(self, token: str, evidence: str) -> None:
+        """Release a guard by hand."""
 
 
 class Watched:

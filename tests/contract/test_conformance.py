@@ -87,8 +87,7 @@ class Ticking(House):
 async def test_a_host_killed_anywhere_is_followed_by_another(tmp_path: Path) -> None:
     connection = connect(":memory:")
     connection.executescript("\n".join(file.read_text() for file in schema_files()))
-    house = Ticking(connection, blobs=DirectoryBlobs(tmp_path))
-    house.initialized()
+    house = Ticking(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
     transport = httpx.ASGITransport(app=build_app(house.ports()))
     async with Moorage("http://moorage.test", ROOT, transport=transport) as moorage:
         await moorage.kinds.put(conformance.KIND, {})

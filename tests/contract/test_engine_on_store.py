@@ -1,6 +1,6 @@
 """The conformance suite on the substrate beside the database, on every adapter."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -9,15 +9,21 @@ from moorage.awakeables import resolve
 from moorage.awakeables.payloads import Payload
 from moorage.bodies import Registry, Run, body, each
 from moorage.bodies.host import Host
+from moorage.catalog import destinations
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kinds
+from moorage.catalog.model import DestinationDeclaration
+from moorage.guards import listing, reconcile
+from moorage.guards.model import Guard
 from moorage.journal.model import Value
 from moorage.kernel import canonical
+from moorage.kernel.pages import PageRequest
 from moorage.runs import admission, record, stop
 from moorage.runs.protocol import Execution, Trace
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database
+from tests.conformance.guarded import GuardedConformance
 from tests.conformance.suite import Conformance
 from tests.contract.adapters import Store
 from tests.unit.bodies.memory import Clock
@@ -83,6 +89,18 @@ class LocalShore:
     async def stop(self, run_id: str) -> None:
         await stop.stop(self.store.db(), ROOT, self.clock.now(), run_id)
 
+    async def declare(self, name: str, window: int | None) -> None:
+        told = {"url": f"https://{name}.test/v1", "dedup_window_seconds": window}
+        declared = DestinationDeclaration.model_validate(told)
+        await destinations.put(self.store.db(), ROOT, self.clock.now(), name, declared)
+
+    async def guards(self) -> Sequence[Guard]:
+        page = await listing.list_guards(self.store.db(), ROOT, self.clock.now(), PageRequest(100), listing.Wanted())
+        return page.items
+
+    async def reconcile(self, token: str, evidence: str) -> None:
+        await reconcile.reconcile(self.store.db(), ROOT, self.clock.now(), token, evidence, "night@example.com")
+
 
 @pytest.fixture
 def shore(store: Store, request: pytest.FixtureRequest) -> LocalShore:
@@ -92,8 +110,8 @@ def shore(store: Store, request: pytest.FixtureRequest) -> LocalShore:
     return LocalShore(store)
 
 
-class TestLocal(Conformance):
-    """The suite on it."""
+class TestLocal(Conformance, GuardedConformance):
+    """The suites on it."""
 
 
 # --- awakeables, and what they cost --------------------------------------------------------------------------------

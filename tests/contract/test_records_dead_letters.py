@@ -108,7 +108,7 @@ async def test_a_requeue_has_bounds(desk: Desk) -> None:
         with pytest.raises(RequestInvalid):
             await desk.requeue_matching({}, limit=limit)
     assert await dump(desk.store) == before
-    reason = "'\"\\\x00\n😀".ljust(TEXT_CHARACTERS, "x")
+    reason = "'\"\\\n😀".ljust(TEXT_CHARACTERS, "x")
     await desk.requeue(dead, reason)
     assert (await desk.told(dead))[-1].data["reason"] == reason
 

@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from moorage.bodies.registry import Registry
+from moorage.catalog import destinations
+from moorage.catalog.access import Caller
+from moorage.catalog.model import DestinationDeclaration
 from moorage.client.models import Run
 from ops.setup import paths
 from tests.examples.deployment import Deployment
@@ -127,6 +130,25 @@ async def test_sellers_that_fail_are_left_out(deployed: Deployment, upstream: Up
     good, bad = (f"{upstream.base('t')}/regions/{place}/sales" for place in ("north", "nowhere"))
     ended = await stands(deployed, await start(deployed, "quotes", [good, bad]), "success")
     assert ended.result == {good: '{"total": 120}'}
+
+
+async def test_a_payment_in_doubt_waits_for_the_books_of_the_bank(deployed: Deployment, upstream: Upstream) -> None:
+    declared = DestinationDeclaration(url=upstream.base("bank"))
+    await destinations.put(deployed.database(), Caller("root"), deployed.now(), "bank", declared, allow_local=True)
+    paid = await stands(deployed, await start(deployed, "payout", 500), "success")
+    assert paid.result is not None
+    assert paid.result.startswith("paid: payments-")
+    upstream.next_answers["bank", "/payments"].append(DROPPED)
+    run = await start(deployed, "payout", 700)
+    waiting = await stands(deployed, run, "suspended")
+    assert waiting.awaiting is not None
+    token = waiting.awaiting[0]["guard"]
+    guard = await deployed.moorage.wire.call("GET", f"/guards/{token}")
+    assert upstream.of("bank")[-1].key == guard["idempotency_key"]
+    evidence = {"evidence": f"receipt:{guard['idempotency_key']}:7", "operator": "ann"}
+    await deployed.moorage.wire.call("POST", f"/guards/{token}/reconcile", evidence)
+    assert (await stands(deployed, run, "success")).result == "paid, as the bank's books say: 7"
+    assert len(upstream.of("bank")) == 2
 
 
 async def test_the_body_of_the_readme_waits_for_its_answer(tmp_path: Path, printed: Registry) -> None:

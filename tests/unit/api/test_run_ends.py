@@ -44,7 +44,7 @@ async def breaks(run: Run) -> None:
 def house(schema: str, tmp_path: Path) -> House:
     connection = connect(":memory:")
     connection.executescript(schema)
-    return House(connection, blobs=DirectoryBlobs(tmp_path))
+    return House(connection, blobs=DirectoryBlobs(tmp_path)).initialized()
 
 
 @pytest.fixture

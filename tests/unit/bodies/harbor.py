@@ -7,11 +7,12 @@ from typing import Any
 import httpx
 
 from moorage.bodies import Retry, Run, Sent, body, each
+from moorage.bodies.declare import Each
 from tests.unit.bodies.bank import Bank, declare
 from tests.unit.bodies.memory import World
 
 SECRET = "sk-live-0123456789abcdef"
-EFFECTS = ["before", each("pay"), "print", "proof", "late"]
+EFFECTS: list[str | Each] = ["before", each("pay"), "print", "proof", "late"]
 RETRY = Retry(attempts=3, base_ms=100, jitter_ms=0)
 
 

@@ -13,76 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.bodies import Retry, Run, body, each
 from moorage.kernel.errors import ExecutionGuardBlocked
-from moorage.runs.protocol import AdmitGuard, Execution, ReleaseGuard
+from moorage.runs.protocol import AdmitGuard, Admitted, Execution, ReleaseGuard
 from tests.unit.bodies.bank import WINDOW, Bank, declare
 from tests.unit.bodies.memory import Memory, World
-
-Node = Any
-Program = list[Any]
+from tests.unit.bodies.payments import Program, guarded, payments_of, programs
 
 PATIENCE = 60
 EASY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@body("guarded", effects=[each("pay"), each("step")], retry=Retry(attempts=10, jitter_ms=0))
-async def guarded(run: Run, nodes: Any) -> Any:
-    return await interpret(run, nodes)
-
-
-async def interpret(run: Run, nodes: Program) -> list[Any]:
-    return [await one(run, node) for node in nodes]
-
-
-async def one(run: Run, node: Node) -> Any:
-    match node:
-        case ["pay", number, destination]:
-            effect = run.publication if destination == "press" else run.effect
-            await effect("pay", destination, "jobs", json=number)
-            return number
-        case ["step", number]:
-            return await run.step("step", lambda: number, input=number)
-        case ["sleep", seconds]:
-            return await run.sleep(seconds)
-        case ["entity", name, *nodes]:
-            async with run.entity("customer", name):
-                return await interpret(run, nodes)
-        case ["gather", *branches]:
-            return await run.gather(*(interpret(run, branch) for branch in branches))
-    raise AssertionError(node)
-
-
-def programs() -> st.SearchStrategy[Program]:
-    """Programs whose effects are numbered apart."""
-    leaves = st.one_of(
-        st.tuples(st.just("pay"), st.just(0), st.sampled_from(["bank", "bank", "printer", "press"])),
-        st.tuples(st.just("step"), st.just(0)),
-        st.tuples(st.just("sleep"), st.sampled_from([0.05, 3, 100])),
-    )
-
-    def deeper(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        some = st.lists(inner, min_size=1, max_size=3)
-        entity = st.builds(lambda name, nodes: ("entity", name, *nodes), st.sampled_from("xy"), some)
-        gather = st.builds(lambda found: ("gather", *found), st.lists(some, min_size=1, max_size=3))
-        return st.one_of(inner, entity, gather)
-
-    return st.lists(st.recursive(leaves, deeper, max_leaves=6), min_size=1, max_size=4).map(lambda made: numbered(made, [0]))
-
-
-def numbered(nodes: Any, count: list[int]) -> Program:
-    done: Program = []
-    for node in nodes:
-        if node[0] in ("pay", "step"):
-            count[0] += 1
-            done.append([node[0], count[0], *node[2:]])
-        elif node[0] == "gather":
-            done.append(["gather", *(numbered(branch, count) for branch in node[1:])])
-        elif node[0] == "entity":
-            done.append(["entity", node[1], *numbered(node[2:], count)])
-        else:
-            done.append(list(node))
-    return done
 
 
 class Voyage:
@@ -147,24 +85,13 @@ class Voyage:
 
     def check(self) -> None:
         """Each effect once, each request guarded, one at a time, one key each, and nothing left behind."""
-        wanted = sum(1 for _ in _effects(self.nodes))
+        wanted = sum(1 for _ in payments_of(self.nodes))
         assert len(self.bank.effects) == wanted, (self.bank.effects, wanted)
         assert set(self.bank.effects.values()) <= {1}, self.bank.effects
         assert not self.bank.unguarded
         assert self.bank.most <= 1
         assert not self.world.memory.watch.guards
         assert set(self.bank.keys) <= set(self.bank.effects)
-
-
-def _effects(nodes: Any) -> Any:
-    for node in nodes:
-        if node[0] == "pay":
-            yield node[1]
-        elif node[0] == "entity":
-            yield from _effects(node[2:])
-        elif node[0] == "gather":
-            for branch in node[1:]:
-                yield from _effects(branch)
 
 
 async def undisturbed(nodes: Program) -> tuple[Any, int, int]:
@@ -284,7 +211,7 @@ class Keyless(Memory):
 
     def _guard(self, watch: Any, row: Any, operation: Any) -> Any:
         outcome = super()._guard(watch, row, operation)
-        if not isinstance(operation, AdmitGuard):
+        if not isinstance(outcome, Admitted):
             return outcome
         key = f"{outcome.idempotency_key}-{watch.drawn}"
         guard = watch.guards[outcome.token]

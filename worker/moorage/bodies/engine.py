@@ -9,7 +9,7 @@ with all that was recorded (clauses runs.effect-boundary, runs.one-token, runs.a
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal
 
@@ -219,7 +219,7 @@ class Engine(Core):
 
         Then the body runs once more over what is recorded, and comes to the same end.
         """
-        told = [{"label": self._guarded_label(token), "kind": "guard", "guard": token} for token in tokens]
+        told = self.guarded(tokens)
         for _ in range(_UNWINDINGS):
             if self.stopping:
                 return await self._close("canceled", None, None, len(SHORT_PAUSES))
@@ -231,9 +231,10 @@ class Engine(Core):
                 await self._look()
         return "lost"
 
-    def _guarded_label(self, token: str) -> str:
-        key = self.standing.get(token)
-        return self.execution.scope if key is None else key.label
+    def guarded(self, tokens: Iterable[str]) -> list[dict[str, Any]]:
+        """Guards as people see them among what a run awaits: of its own step, or of something in its scope."""
+        labels = {token: key.label for token, key in self.standing.items()}
+        return [{"label": labels.get(one, self.execution.scope), "kind": "guard", "guard": one} for one in tokens]
 
     async def _suspend(self, earliest: Instant | None) -> End | None:
         """Let go of the execution while everything waits. None: something has ended meanwhile, or the run is lost."""

@@ -154,6 +154,11 @@ class Host:
         if self._keeper is not None:
             self._keeper.cancel()
 
+    def in_flight(self, execution_id: str) -> list[dict[str, Any]]:
+        """The guards of an execution in hand, as people see them among what a run awaits."""
+        held = self._held.get(execution_id)
+        return [] if held is None else held.engine.guarded(held.engine.standing)
+
     async def leave(self, reason: str) -> bool:
         """After `close`: record that this host is gone, so that what it had in flight may be replayed where that is safe.
 

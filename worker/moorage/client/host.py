@@ -15,10 +15,10 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
@@ -33,7 +33,7 @@ from moorage.client.problems import Problem
 from moorage.client.runs import RunFailed, schedule
 from moorage.client.substrate import HttpSubstrate
 from moorage.journal.model import Fence, Lease
-from moorage.kernel.errors import ExecutionUnknown, ExecutionWoken, MoorageError
+from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionUnknown, ExecutionWoken, MoorageError
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import OWNER_LEASE_SECONDS, WAIT_SECONDS
 from moorage.runs.protocol import Execution, Observer, Suspend
@@ -87,7 +87,11 @@ class Host:
 
     `name` is what a lease says of its owner, by default the machine's name and the process. When it is told to stop it lets
     what it has in hand come to a wait or an end for `grace_seconds`, and gives up the rest for another host. `observer`
-    hears of every change, and `transport` is what `run.fetch` sends with: by default the network.
+    hears of every change, and `transport` is what `run.fetch` sends with: by default the network. `secret` gives the value
+    of a binding that a destination names: by default the environment's variable of that name.
+
+    Guards name the host's identity. `serve` and `aclose` say that it is gone, once nothing that it sent is under way; a host
+    that is killed says nothing, and what it had in flight stays guarded (clause guards.holder-gone).
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Host:
         grace_seconds: float = 30.0,
         observer: Observer | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        secret: Callable[[str], str | None] | None = None,
     ) -> None:
         self.registry = _registry(bodies)
         self.name = name or _own_name()
@@ -106,13 +111,16 @@ class Host:
         self._moorage = moorage
         self.substrate = _Hearing(moorage.wire)
         self.substrate.clock = self.clock
+        self._network = httpx.AsyncHTTPTransport()
         self._core = Core(
             self.registry,
             self.substrate,
             take=self.take,
             now=self.clock.now,
             observer=observer,
-            transport=transport or httpx.AsyncHTTPTransport(),
+            transport=transport or self._network,
+            name=self.name,
+            secret=secret or os.environ.get,
         )
         self._stopping = asyncio.Event()
         self._abandoning = asyncio.Event()
@@ -128,6 +136,16 @@ class Host:
         if self._stopping.is_set():
             self._abandoning.set()
         self._stopping.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Give up what is in hand, and say that this host is gone. `serve` does it by itself as it returns."""
+        await self._let_go()
 
     # --- one run ------------------------------------------------------------------------------------------------------
 
@@ -195,8 +213,13 @@ class Host:
                 return None
             if told.get("lease"):
                 await self._moorage.wire.timing.sleep(_PAUSE)
-            elif told["due"] and (taken := await self.take(execution_id)) is not None:
-                return taken
+            elif told["due"]:
+                try:
+                    if (taken := await self.take(execution_id)) is not None:
+                        return taken
+                except ExecutionGuardBlocked as guarded:
+                    log.warning("execution %s cannot be taken: %s", execution_id, guarded)
+                    await self._moorage.wire.timing.sleep(_LONGEST_TROUBLE)
 
     # --- many ---------------------------------------------------------------------------------------------------------
 
@@ -267,16 +290,21 @@ class Host:
             settled.cancel()
 
     async def _let_go(self) -> None:
-        """Let go of what is still in hand. Its run waits for another host, which begins where the journal ends."""
-        fences = [execution.fence for execution in self._core.held.values()]
+        """Let go of what is still in hand. Its run waits for another host, which begins where the journal ends; or for what
+        was in flight, which others send again only once this host is gone."""
+        left = [(execution.fence, self._core.in_flight(name)) for name, execution in self._core.held.items()]
         await self._core.close()
-        await self._give_up(fences)
+        await self._give_up(left)
+        await self._core.leave("stopped")
+        await self._network.aclose()
 
-    async def _give_up(self, fences: Iterable[Fence]) -> None:
-        for fence in fences:
+    async def _give_up(self, left: Iterable[tuple[Fence, Sequence[Mapping[str, Any]]]]) -> None:
+        for fence, in_flight in left:
             for _ in range(3):
+                now = self.clock.now()
+                suspend = Suspend("suspended", None, in_flight) if in_flight else Suspend("waiting", now)
                 try:
-                    await self.substrate.apply(fence, [Suspend("waiting", self.clock.now())])
+                    await self.substrate.apply(fence, [suspend])
                 except ExecutionWoken:
                     with suppress(MoorageError):
                         await self.substrate.refresh(fence)
