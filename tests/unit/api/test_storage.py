@@ -102,8 +102,7 @@ async def test_the_storage_is_asked_once_in_the_life_of_an_isolate(unbound: Hous
     counting = Counting()
     assert isinstance(unbound.frontiers, HeldFrontiers)
     counting.objects = unbound.frontiers.objects
-    unbound.frontiers = counting
-    async with client_of(build_app(executing.ports())) as client:
+    async with client_of(build_app(replace(executing.ports(), frontiers=counting))) as client:
         for value in range(3):
             assert (await client.post("/runs", json={"body": "echo", "input": value})).status_code == 202
     assert len(asked) == 1

@@ -1,7 +1,13 @@
 """A request that may have arrived: no refusal of a later one with its key says that it did not."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from moorage.bodies import Run
+from moorage.kernel.instants import after
+from moorage.runs.protocol import AdmitGuard, Operation
 from tests.unit.bodies.harbor import RETRY, begun, harbor, only_guard, paying
 
 
@@ -52,6 +58,33 @@ async def test_a_refusal_of_what_was_sent_again_after_a_takeover_leaves_the_doub
     bank.look_after()
     assert await world.again() == "success"
     assert list(bank.effects.values()) == [1]
+
+
+async def paying_soon(run: Run) -> Any:
+    sent = await run.effect("pay", "bank", "/charges", json={"cents": 5}, timeout=1)
+    return sent.receipt
+
+
+@pytest.mark.clause("guards.window")
+async def test_an_admission_that_took_longer_than_the_window_sends_nothing_again() -> None:
+    """The window covered the next attempt when that was planned. Then the database was away, or the machine slept."""
+    world, bank = harbor(paying_soon)
+    world.memory.watch.declare("bank", window=2)
+    bank.behave = {1: "unheard"}
+    admissions = 0
+
+    def refuse(operations: Sequence[Operation]) -> None:
+        nonlocal admissions
+        admissions += any(isinstance(one, AdmitGuard) for one in operations)
+        if admissions == 2:
+            world.clock.advance_to(after(world.clock.now(), 5))
+
+    world.memory.refuse = refuse
+    assert await world.run("pays") == "suspended"
+    assert (admissions, len(bank.asked), list(bank.effects.values())) == (2, 1, [1])
+    bank.look_after()
+    assert await world.again() == "success"
+    assert world.row.result == bank.receipt(bank.keys[0])
 
 
 @pytest.mark.clause("guards.release")

@@ -82,8 +82,8 @@ class _Sent:
             if isinstance(admission, Entry):
                 return asking.stands(self._engine, admission)
             attempt, admitted = admission
-            if isinstance(admitted, Doubtful):
-                return await self._doubtful(attempt, admitted)
+            if isinstance(admitted, Doubtful) or self._is_over(admitted):
+                return await self._doubtful(attempt, admitted.token)
             found = await self._attempt(attempt, admitted)
             if found is not None:
                 return found
@@ -256,12 +256,17 @@ class _Sent:
         await self._engine.world.sleep(delay)
         return None
 
-    async def _doubtful(self, attempt: int, admitted: Doubtful) -> Entry:
+    def _is_over(self, admitted: Admitted) -> bool:
+        """Whether the destination may have forgotten the key of an earlier request by now: the admission took its time."""
+        ends = admitted.window_ends_at
+        return self._doubt is not None and (ends is None or self._engine.world.now() >= ends)
+
+    async def _doubtful(self, attempt: int, token: str) -> Entry:
         """Nobody knows of an earlier request, and the destination may have forgotten its key: nothing is sent."""
         now = self._engine.world.now()
         told = failure(FailureTag.TRANSIENT, "an earlier request may have arrived, and its window is over")
-        await self._note(attempt, admitted.token, now, now, Classified(told))
-        return await self._until_released(admitted.token)
+        await self._note(attempt, token, now, now, Classified(told))
+        return await self._until_released(token)
 
     async def _note(self, attempt: int, token: str, began: Instant, again: Instant, found: Classified) -> None:
         """Record that the outcome is not known."""
