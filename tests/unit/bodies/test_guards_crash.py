@@ -239,4 +239,10 @@ async def test_a_house_that_breaks_its_word_is_found_out(broken: type[Memory]) -
         except (AssertionError, IndexError, TimeoutError, ExecutionGuardBlocked):
             found.append(voyage.check)
         await voyage.world.clock.drive(voyage.world.host.close())
+    calm = Voyage([["pay", 1, "printer"], ["pay", 2, "bank"]], memory=broken)
+    with suppress(AssertionError, IndexError, TimeoutError, ExecutionGuardBlocked):
+        await asyncio.wait_for(calm.to_the_end(), 5)
+    if calm.operated:  # nothing went wrong, and an operator was needed all the same
+        found.append(calm.check)
+    await calm.world.clock.drive(calm.world.host.close())
     assert found
