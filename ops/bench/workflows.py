@@ -335,7 +335,7 @@ def show(figures: Sequence[Figures]) -> None:
         f"Medians, after {_WARM_RUNS} runs. Both run on workerd under Miniflare, one after the other, and are asked the "
         "same way: one request starts a run and is answered when it has ended. Moorage waits for the end (wait_seconds); "
         "Workflows' binding has no such wait, and its Worker asks for the state without a pause, beside the engine. "
-        "Workflows keeps its state in a Durable Object beside its engine; Moorage keeps its in D1, and its engine is Python. "
+        "Workflows keeps its state in a Durable Object beside its engine; Moorage keeps its in D1, its engine is Python. "
         "On the platform D1 is a network away: count its round trips rather than these milliseconds.",
         soft_wrap=False,
     )

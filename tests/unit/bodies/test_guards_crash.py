@@ -5,6 +5,7 @@ An operator looks after what stays guarded, with nothing to go by but the guard 
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
