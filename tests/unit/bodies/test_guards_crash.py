@@ -4,7 +4,6 @@ An operator looks after what stays guarded, with nothing to go by but the guard 
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -223,19 +222,33 @@ class Sticky(Memory):
     """Removes no guard when its holder asks for it."""
 
     def _apply(self, fence: Any, operations: Any) -> Any:
-        return super()._apply(fence, [one for one in operations if not isinstance(one, ReleaseGuard)])
+        before = dict(self.watch.guards)
+        outcomes = super()._apply(fence, operations)
+        kept = {one.token: before[one.token] for one in operations if isinstance(one, ReleaseGuard) and one.token in before}
+        self.watch.guards.update(kept)
+        return outcomes
 
 
 @pytest.mark.parametrize("broken", [Careless, Unguarded, Keyless, Sticky])
 async def test_a_house_that_breaks_its_word_is_found_out(broken: type[Memory]) -> None:
-    found: list[Callable[[], Any]] = []
-    for orderly in (False, True):
+    found = 0
+    for killed, orderly in ((False, False), (True, False), (True, True)):
         voyage = Voyage([["pay", 1, "printer"], ["pay", 2, "bank"]], orderly=orderly, memory=broken)
-        voyage.bank.kill_at = (1, "after")
+        voyage.bank.kill_at = (1, "after") if killed else None
         voyage.bank.behave = {2: "503"}
         try:
             await asyncio.wait_for(voyage.to_the_end(), 5)
-        except (AssertionError, IndexError, TimeoutError, ExecutionGuardBlocked):
-            found.append(voyage.check)
+            assert killed or voyage.operated == 0
+        except (AssertionError, TimeoutError, ExecutionGuardBlocked):
+            found += 1
         await voyage.world.clock.drive(voyage.world.host.close())
     assert found
+
+
+async def test_a_house_that_keeps_its_word_is_not() -> None:
+    for killed, orderly in ((False, False), (True, False), (True, True)):
+        voyage = Voyage([["pay", 1, "printer"], ["pay", 2, "bank"]], orderly=orderly)
+        voyage.bank.kill_at = (1, "after") if killed else None
+        voyage.bank.behave = {2: "503"}
+        await voyage.to_the_end()
+        assert voyage.operated == int(killed)
