@@ -18,7 +18,7 @@ from moorage.runs.protocol import Build, Execution, Failure, Operation, Outcome,
 
 HEARD: TypeAdapter[Any] = TypeAdapter(OperationSent)
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20)
 numbers = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | texts,
