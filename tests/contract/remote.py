@@ -208,7 +208,7 @@ AND substr(name, 1, 3) NOT IN ('_cf', 'd1_') AND substr(name, 1, 7) <> 'sqlite_'
 """
 _APPEND_ONLY = "guard_audit"
 """No row of it can be deleted, so that it is made anew."""
-_FACTS = [sql for sql in schema_statements() if "INSERT INTO moorage" in sql or _APPEND_ONLY in sql]
+_FACTS = [sql for sql in schema_statements() if re.search(r"(INSERT INTO|UPDATE) moorage\b", sql) or _APPEND_ONLY in sql]
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from moorage.store.transaction import positional
 from tests.contract.adapters import Store
 from tests.contract.remote import D1Store
 
-FIXED = frozenset({"moorage", "preconditions", "kinds", "senders", "sender_secrets", "destinations", "scopes"})
+FIXED = frozenset({"moorage", "preconditions", "kinds", "senders", "sender_secrets", "destinations", "scopes", "recovery"})
 """Tables that hold what people declare: a few rows each. Every other table grows with use."""
 
 FILLINGS = {
@@ -37,6 +37,7 @@ FILLINGS = {
 """What stands in the tests for the parts that records.patterns writes into a statement."""
 
 _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and those set aside before it"
+_COUNTED = "an operator counts what is under way, when they look at the storage"
 SCANS = {
     "awakeables.statements.EARLIEST_DEADLINE": _FIRST_DUE,
     "blobs.statements.EARLIEST_DELETION": _FIRST_DUE,
@@ -48,6 +49,8 @@ SCANS = {
     "records.session_statements.EARLIEST_OVER": _FIRST_DUE,
     "records.session_statements.OVER": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
+    "store.inspection._ROWS": _COUNTED,
+    "store.inspection._TORN_GUARDS": _COUNTED,
 }
 """Statements that may walk a growing table's index without a bound on its first column, each with the reason."""
 
@@ -113,7 +116,8 @@ async def test_every_statement_prepares_against_the_schema(store: Store) -> None
 async def test_no_statement_scans_what_grows(d1_store: D1Store) -> None:
     """Asked of the database that serves: another version of SQLite may plan otherwise."""
     found = {name: scanned(sql, await plan(d1_store, sql)) for name, sql in statements().items()}
-    assert {name: tables for name, tables in found.items() if tables and name not in SCANS} == {}
+    extra = {name: tables for name, tables in found.items() if tables and name not in SCANS}
+    assert not extra, sorted(extra.items())
     assert [name for name in SCANS if not found.get(name)] == []
 
 
