@@ -79,7 +79,7 @@ def plan(seed: int) -> list[Round]:
     orders = [_order(chance, number) for number in range(ORDERS)]
     cuts = sorted(chance.sample(range(1, ORDERS), KILLS - 1))
     parts = [orders[a:b] for a, b in zip([0, *cuts], [*cuts, ORDERS], strict=True)]
-    return [Round(part, chance.uniform(0.05, 1.2), chance.choice((0, 0, 0, 0.3)), chance.random() < 0.4) for part in parts]
+    return [Round(part, chance.uniform(0.05, 1.2), chance.choice((0, 0, 0, 0.3)), chance.random() < 0.3) for part in parts]
 
 
 def _order(chance: random.Random, number: int) -> Order:
