@@ -29,7 +29,7 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
         case.query["max_seconds"] = 0.1
     for part in (case.query, case.body):
         if isinstance(part, dict) and _is_a_wait(part.get("wait_seconds")):
-            part["wait_seconds"] = 0.01
+            part["wait_seconds"] = "0.01" if isinstance(part["wait_seconds"], str) else 0.01
     if turn % 2:
         return
     for part in (case.path_parameters, case.query, case.body):
@@ -48,5 +48,10 @@ def after_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], 
 
 
 def _is_a_wait(seconds: Any) -> bool:
-    """Whether a request that asks for so long would be taken, and keep the test."""
-    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0.01 < seconds <= LONGEST_WAIT
+    """Whether a request that asks for so long would be taken, and keep the test. In a query it stands as text."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, str)):
+        return False
+    try:
+        return 0.01 < float(seconds) <= LONGEST_WAIT
+    except ValueError:
+        return False
