@@ -90,7 +90,7 @@ def test_the_pages_host_goes_on_after_it_was_killed(edge: LocalEdge, tmp_path: P
         token = a_host(api, "greet")
         with running(edge, file, token) as process:
             once_offered(api, "greet")
-            run = start(api, "greet", {"name": "Ada", "seconds": 5})
+            run = start(api, "greet", {"name": "Ada", "seconds": 10})
             standing(api, run, "waiting")
             process.send_signal(signal.SIGKILL)
             said, _ = process.communicate(timeout=PATIENCE_SECONDS)
