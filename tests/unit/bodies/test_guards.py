@@ -1,11 +1,12 @@
 """Guarded effects as a body does them: admitted, sent to where it is declared, and what becomes of them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from moorage.bodies import Run, StepFailed
+from moorage.bodies import Failed, Retry, Run, StepFailed
 from moorage.bodies.sending import beneath, check_path
 from moorage.journal.model import EntryKey, idempotency_key
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionGuardHeld
@@ -360,3 +361,29 @@ async def test_observers_hear_of_the_steps_and_of_what_is_awaited() -> None:
     assert last.awaiting[0]["guard"] == only_guard(world).token
     assert world.told.steps("print")[0].input_sha256 == only_guard(world).key.input_sha256
     assert isinstance(only_guard(world).key, EntryKey)
+
+
+# --- what effects share with steps ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("runs.schedule")
+@pytest.mark.parametrize(("told", "asked"), [(None, 3), (2, 2), (5, 5)])
+async def test_the_schedule_that_a_run_brings_stands_above_the_body_s_for_effects_as_well(
+    told: int | None, asked: int
+) -> None:
+    async def calls(run: Run) -> None:
+        def fails() -> None:
+            raise Failed("Transient", "not yet")
+
+        await run.effect("pay", None, fails)
+
+    async def sends(run: Run) -> None:
+        await run.effect("pay", "bank", "charges")
+
+    retry = None if told is None else Retry(attempts=told, base_ms=0, jitter_ms=0).wire()
+    for function in (calls, sends):
+        world, bank = harbor(function)
+        bank.behave = dict.fromkeys(range(1, 9), "refused")
+        await world.clock.drive(world.host.run(replace(world.memory.open("pays"), retry=retry)))
+        (entry,) = world.row.entries.values()
+        assert (entry.state, entry.attempt) == ("failed", asked), function

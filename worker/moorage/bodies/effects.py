@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-import pydantic_core
-
 from moorage.bodies import asking, fetch, guarded, sending
 from moorage.bodies.asking import called, loaded
 from moorage.bodies.entities import Entity
@@ -17,6 +15,7 @@ from moorage.bodies.sending import Dispatch
 from moorage.bodies.values import NOTHING, Shape, Unrecordable, hash_of, returned_shape, wanted_arguments
 from moorage.guards.model import lease_key
 from moorage.journal.model import EntryKey
+from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 
 if TYPE_CHECKING:
@@ -185,7 +184,7 @@ class Effects:
             def attempts(position: str, entry: Any) -> Awaitable[str]:
                 return guarded.attempts(engine, position, entry, key, effect)
 
-            recorded = pydantic_core.from_json(await asking.once(engine, branch, key, attempts))
+            recorded = canonical.stored(await asking.once(engine, branch, key, attempts))
             if SENT in recorded:
                 return Sent(load(recorded[SENT]))
             return Sent(None, recorded["receipt"])
@@ -236,7 +235,7 @@ class Effects:
             )
             return f'{{"{SENT}":{told}}}'
 
-        policy = retry or engine.body.retry
+        policy = retry or engine.retry
         return key, Effect("fetch", destination, publication, work, sending.is_known_of_request, policy, within)
 
     def _callback(
@@ -257,7 +256,7 @@ class Effects:
             told = replace(dispatch, authorization=authorization)
             return f'{{"{SENT}":{shape.dump(await called(fn(*arguments(wants, given, told))))}}}'
 
-        policy = retry or engine.body.retry
+        policy = retry or engine.retry
         return Effect("step", destination, publication, work, sending.is_known, policy, timeout)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
