@@ -17,7 +17,7 @@ URL = "https://shop.example.test"
 IDENTITY = {
     "identity": "rcv_01kb1y0z3w5q9v8d7c6b5a4m3n",
     "project": "moorage",
-    "schema": 3,
+    "schema": 4,
     "generation": 2,
     "object_key": "recovery/rcv_01kb1y0z3w5q9v8d7c6b5a4m3n.json",
     "created_at": "2026-11-29T10:00:00.000Z",

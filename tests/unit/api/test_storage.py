@@ -156,7 +156,7 @@ async def test_the_client_checks_and_initializes(unbound: House, executing: Exec
     async with Moorage("http://moorage.test", ROOT, transport=transport) as moorage:
         assert not (await moorage.storage.check()).ok
         made = await moorage.storage.initialize()
-        assert (made.initialized, made.identity.schema_number, made.identity.generation) == (True, 3, 1)
+        assert (made.initialized, made.identity.schema_number, made.identity.generation) == (True, 4, 1)
         checked = await moorage.storage.check()
         assert checked.ok
         assert checked.identity == made.identity

@@ -16,6 +16,7 @@
     |  |- KindUnknown, RecordUnknown, CredentialUnknown, SenderUnknown, DestinationUnknown, ScopeUnknown,
     |  |- AwakeableUnknown, LeaseUnknown, InterestUnknown, SessionUnknown 404
     |  |- GuardUnknown, HolderUnknown 404
+    |  |- TimerUnknown, ScheduleUnknown, EventUnknown, SubscriptionUnknown, DeliveryUnknown, KeyUnknown 404
     |  `- RunUnknown, ExecutionUnknown, BodyUnknown, EntryUnknown 404
     |- Conflict                         what is asked for no longer agrees with what is stored
     |  |- KindConflict, RecordExists, IdempotencyConflict, SettlementConflict, RecordNotDead, RecordEnded,
@@ -24,6 +25,8 @@
     |  |- ExecutionPinMismatch, ExecutionBusy, ExecutionWoken, CursorMoved 409
     |  |- ExecutionRewindNotPending, ExecutionRewindPlanCurrent, ExecutionRewindUnsafe, RunJournalRetired 409
     |  |- CancelTargetNotInFlight, RunEnded, BodyConflict 409
+    |  |- TimerConflict, TimerNotDue, ScheduleConflict, EventConflict, EventIdentityUsed, CausationUnknown,
+    |  |  EventScopeConflict, EventMatched, CorrelationConflict, KeyConflict, DeliveryConflict 409
     |  |- GuardedElsewhere, ExecutionGuardBlocked, ExecutionGuardHeld, GuardReleased, EffectUnsettled 409
     |  `- LeaseFenced, LeaseExpired, LeaseHeld 409
     |- Gone
@@ -356,6 +359,30 @@ class HolderUnknown(Unknown):
     """No holder is registered under this id, or it has exited: register another one before the first guard."""
 
 
+class TimerUnknown(Unknown):
+    """There is no timer with this id: it has fired, was deleted, or never was."""
+
+
+class ScheduleUnknown(Unknown):
+    """There is no schedule of this name."""
+
+
+class EventUnknown(Unknown):
+    """There is no event with this id, or it is older than the time for which events are kept."""
+
+
+class SubscriptionUnknown(Unknown):
+    """There is no subscription of this name."""
+
+
+class DeliveryUnknown(Unknown):
+    """There is no delivery with this id, or it was over for longer than deliveries are kept."""
+
+
+class KeyUnknown(Unknown):
+    """The namespace has no such key."""
+
+
 # --- Conflict -------------------------------------------------------------------------------------------------------
 
 
@@ -392,6 +419,50 @@ class RecordEnded(Conflict):
 
 class ScopeConflict(Conflict):
     """The scope's parent is unknown or would make a cycle."""
+
+
+class TimerConflict(Conflict):
+    """The timer has another revision than the one named."""
+
+
+class TimerNotDue(Conflict):
+    """The timer is not due yet, or was set anew, deleted or fired meanwhile."""
+
+
+class ScheduleConflict(Conflict):
+    """The schedule was changed meanwhile, or does not allow what was asked."""
+
+
+class EventConflict(Conflict):
+    """The event's id is that of another delivery."""
+
+
+class EventIdentityUsed(Conflict):
+    """An event with this source and id was accepted already: a timer could never have it accepted again."""
+
+
+class CausationUnknown(Conflict):
+    """The event names a cause that was never accepted here."""
+
+
+class EventScopeConflict(Conflict):
+    """The event belongs to another scope already, and a scope is written once."""
+
+
+class CorrelationConflict(Conflict):
+    """The key belongs to another work, and a key never changes hands."""
+
+
+class KeyConflict(Conflict):
+    """The key has another revision than the one named."""
+
+
+class DeliveryConflict(Conflict):
+    """The delivery is still pending: it will be made without being asked for again."""
+
+
+class EventMatched(Conflict):
+    """An event that the wait may take was accepted while the wait was being stored."""
 
 
 class AwakeableAlreadyResolved(Conflict):

@@ -12,7 +12,7 @@ from moorage.kernel.errors import IdInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import ID_CHARACTERS
 
-Prefix = Literal["rec", "run", "exe", "awk", "grd", "crd", "clm", "req", "upl", "ses", "hld", "aud", "rcv"]
+Prefix = Literal["rec", "run", "exe", "awk", "grd", "crd", "clm", "req", "upl", "ses", "hld", "aud", "rcv", "evt", "dlv"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]

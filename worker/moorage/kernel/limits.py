@@ -152,6 +152,43 @@ STREAM_INTERVAL_MS = Limit(100, "milliseconds", "between two messages of a run's
 STREAM_RING = Limit(256, "messages", "that a run's live view keeps for who is slow")
 BODY_NAME_CHARACTERS = Limit(100, "characters", "a body's name")
 
+# Time
+EVERY_SECONDS = Limit(366 * 86400, "seconds", "the interval of a timer or schedule that repeats; the least is 1")
+SCHEDULE_PREVIEW = Limit(100, "windows", "next windows of a schedule in one answer")
+SCHEDULE_BACKFILL = Limit(1000, "windows", "windows that one backfill starts")
+SCHEDULE_QUEUE = Limit(1000, "windows", "windows of one schedule that wait for their turn; further ones are skipped")
+CATCH_UP_SECONDS = Limit(30 * 86400, "seconds", "how far back windows that were missed are caught up")
+
+# Messages
+EVENT_DATA_BYTES = Limit(1024 * 1024, "bytes", "an event's data, as sent and as canonical JSON")
+EVENT_ATTRIBUTES = Limit(50, "attributes", "context attributes of one event")
+EVENT_ATTRIBUTE_CHARACTERS = Limit(1024, "characters", "a context attribute of an event, its source and id included")
+EVENT_BATCH = Limit(100, "events", "events accepted in one request")
+EVENT_BATCH_BYTES = Limit(1_500_000, "bytes", "events accepted in one request, as canonical JSON together")
+EVENT_KEYS = Limit(16, "keys", "keys by which one event is found")
+EVENT_RETENTION_SECONDS = Limit(
+    7 * 86400, "seconds", "how long an event is kept, and a second delivery of it recognized, once it was routed"
+)
+EVENT_WAIT_KEYS = Limit(16, "keys", "keys, and types, of one wait for an event")
+EVENT_LOOK_BACK_SECONDS = Limit(7 * 86400, "seconds", "how long before a wait an event may have come that wakes it")
+EVENT_LOOK_BACK_DEFAULT = Limit(86400, "seconds", "the look-back of a wait that names none")
+CORRELATIONS = Limit(16, "keys", "keys attached to a work in one request")
+INBOX_RETENTION_SECONDS = Limit(30 * 86400, "seconds", "how long a consumer's outcome for an event is kept")
+INBOX_OUTCOME_BYTES = Limit(65_536, "bytes", "canonical JSON of a consumer's outcome for an event")
+KV_VALUE_BYTES = Limit(65_536, "bytes", "canonical JSON of a value in a namespace")
+KV_CHANGES = Limit(50, "changes", "keys changed in one request")
+SUBSCRIPTIONS = Limit(100, "subscriptions", "of one deployment")
+SUBSCRIPTION_TYPES = Limit(50, "types", "types, and kinds, of one subscription")
+COMPLETIONS = Limit(10, "destinations", "that one run's end is told to")
+FAN_OUT_BATCH = Limit(200, "entries", "history that one transaction turns into deliveries")
+DELIVERY_CONCURRENCY = Limit(32, "requests", "under way at once to one destination")
+DELIVERY_ATTEMPTS = Limit(100, "attempts", "a destination's max_attempts")
+DELIVERY_TIMEOUT_SECONDS = Limit(60, "seconds", "how long a destination may take to answer a delivery")
+DELIVERY_DELAY_SECONDS = Limit(14_400, "seconds", "between two attempts of a delivery")
+DELIVERY_RETRY_AFTER_SECONDS = Limit(86_400, "seconds", "the wait that a destination's Retry-After may ask; a longer one is cut")
+DELIVERY_RETENTION_SECONDS = Limit(7 * 86400, "seconds", "how long a delivery is kept once it was delivered or canceled")
+REDELIVER_BATCH = Limit(500, "deliveries", "delivered again by one request")
+
 # Seals
 SEAL_BATCH = Limit(500, "entries", "history that one transaction seals")
 SEAL_CALL = Limit(10_000, "entries", "history that one request seals")

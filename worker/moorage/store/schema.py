@@ -7,10 +7,10 @@ from moorage.kernel.errors import ExecutionSchemaIncompatible
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 
-SCHEMA = 3
+SCHEMA = 4
 """The number of the newest file in `d1_schema/`."""
 
-RECORD_FORMAT = 3
+RECORD_FORMAT = 4
 """Raised whenever a stored field is added, so that an older executable refuses what it would drop."""
 
 TABLES = frozenset(
@@ -52,6 +52,22 @@ TABLES = frozenset(
         "guard_replays",
         "guard_audit",
         "recovery",
+        "timers",
+        "schedules",
+        "schedule_triggers",
+        "kv",
+        "events",
+        "event_terms",
+        "event_waits",
+        "event_wait_terms",
+        "correlations",
+        "inbox",
+        "sender_events",
+        "subscriptions",
+        "completions",
+        "deliveries",
+        "delivery_policies",
+        "couriers",
     }
 )
 

@@ -5,6 +5,7 @@ and numbers only. For example, a room whose rows `jobs(id, state, deadline)` end
 
     class JobDeadlines:
         name = "job_timed_out"
+        shard: Shard = "runs"
         earliest = '''
         SELECT deadline AS due FROM jobs WHERE state = 'open'
         AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'job_timed_out' AND item = jobs.id)
@@ -29,10 +30,16 @@ A class whose firings may be put together, as of a sweep that comes round every 
 clock that passes many of its instants fires it once, at the end.
 """
 
-from typing import Protocol
+from typing import Final, Literal, Protocol, get_args
 
 from moorage.kernel.instants import Instant
 from moorage.store.ports import Database
+
+
+Shard = Literal["records", "runs", "time", "messages", "upkeep"]
+"""The Clock is one Durable Object for each: what is slow or in great number in one holds up none of the others."""
+
+SHARDS: Final[tuple[Shard, ...]] = get_args(Shard)
 
 
 class DueWork(Protocol):
@@ -46,6 +53,10 @@ class DueWork(Protocol):
     @property
     def name(self) -> str:
         """What happens when an item fires: `lease_expired`. It keys `due_failures`, so it never changes."""
+
+    @property
+    def shard(self) -> Shard:
+        """Which Clock fires it. Classes that belong together keep their order within one."""
 
     @property
     def earliest(self) -> str:

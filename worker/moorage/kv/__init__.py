@@ -1,0 +1,1 @@
+"""Small values by namespace and key."""

@@ -1,0 +1,1 @@
+"""Messages: events that come in, waits for them, and what is told to destinations."""

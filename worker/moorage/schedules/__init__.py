@@ -1,0 +1,1 @@
+"""Schedules: what is started again and again, by cron or interval."""
