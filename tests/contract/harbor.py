@@ -15,6 +15,7 @@ from moorage.runs.protocol import BodyInfo, Build, Claim, Execution, Operation, 
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database
+from moorage.timers.due import Shard
 from tests.contract.adapters import Store
 from tests.contract.faults import FaultyDatabase, Plan
 
@@ -91,8 +92,11 @@ class Harbor:
         self.faults: Plan | None = None
         self.woken: list[Instant] = []
         self.substrate = LocalSubstrate(
-            self.db, store.blobs, lambda: self.now, self.kinds, KEYS, "https://moor.test", BODIES.get, self.woken.append
+            self.db, store.blobs, lambda: self.now, self.kinds, KEYS, "https://moor.test", BODIES.get, self._wake
         )
+
+    def _wake(self, due: Instant, _shard: Shard) -> None:
+        self.woken.append(due)
 
     def db(self) -> Database:
         """A new instance, which fails as `faults` says."""

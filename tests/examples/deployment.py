@@ -83,7 +83,7 @@ class Deployment:
             blobs=self.blobs,
             now=self.now,
             root_token=ROOT,
-            wake=lambda _: None,
+            wake=lambda due, shard: None,
             settings=Settings(secrets=(ROOT,), derivation_keys=("a key of the test's own",)),
             test_clock=self,
             runners=self.runners,

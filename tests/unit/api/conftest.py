@@ -21,6 +21,7 @@ from moorage.store.ports import Blobs, Frontiers
 from moorage.store.sqlite import SqliteDatabase, connect
 from moorage.timers import clock
 from moorage.timers.bell import HostBells
+from moorage.timers.due import Due, Shard
 from tests.contract.adapters import HeldFrontiers, at_once
 
 ROOT = "root-token-for-tests"
@@ -35,6 +36,7 @@ class House:
     connection: sqlite3.Connection
     now: Instant = START
     woken: list[Instant] = field(default_factory=list)
+    dues: list[Due] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     blobs: Blobs | None = None
     frontiers: Frontiers | None = field(default_factory=HeldFrontiers)
@@ -54,6 +56,10 @@ class House:
     def database(self) -> SqliteDatabase:
         return SqliteDatabase(self.connection)
 
+    def wake(self, due: Instant, shard: Shard) -> None:
+        self.woken.append(due)
+        self.dues.append((due, shard))
+
     def ports(self, **changes: Any) -> Ports:
         settings = Settings(allowed_origins=frozenset({ORIGIN}), secrets=(ROOT,), derivation_keys=(ROOT,))
         wanted: dict[str, Any] = {
@@ -61,7 +67,7 @@ class House:
             "blobs": self.blobs,
             "now": lambda: self.now,
             "root_token": ROOT,
-            "wake": self.woken.append,
+            "wake": self.wake,
             "settings": settings,
             "secret": self.secrets.get,
             "test_clock": self,

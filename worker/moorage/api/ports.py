@@ -19,9 +19,11 @@ from moorage.runs.tracing import NoSpans, Spans
 from moorage.store import recovery, schema
 from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells
+from moorage.timers.due import Shard
 
-Wake = Callable[[Instant], None]
-"""Told, after a commit, the earliest instant at which what it stored becomes due. Returns at once and never fails."""
+Wake = Callable[[Instant, Shard], None]
+"""Told, after a commit, the earliest instant at which what it stored becomes due, and the shard that fires it. Returns at
+once and never fails."""
 
 
 @dataclass(frozen=True, slots=True)

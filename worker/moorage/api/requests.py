@@ -29,6 +29,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import REQUEST_BYTES
 from moorage.store.ports import ByteStream, Database
+from moorage.timers.due import Shard
 
 EXCHANGE = "moorage.exchange"
 ROUTE = "moorage.route"
@@ -107,10 +108,10 @@ class ApiRequest(Request):
         public.refuse_elsewhere(caller, self.method, self.scope[ROUTE])
         exchange.caller = caller
 
-    def wake(self, due: Instant | None) -> None:
-        """Tell the Clock that something is due then; None says that nothing is."""
+    def wake(self, due: Instant | None, shard: Shard) -> None:
+        """Tell the Clock of this shard that something is due then; None says that nothing is."""
         if due is not None:
-            self.ports.wake(due)
+            self.ports.wake(due, shard)
 
     def key(self, told: Any = None) -> keys.Key | None:
         """The request's use of its Idempotency-Key, or None without one; it binds route, parameters and body.

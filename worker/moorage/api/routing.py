@@ -61,7 +61,7 @@ class Route(APIRoute):
                 refuse_unknown_query(prepared, known_query)
                 response = await inner(prepared)
                 if exchange.keyed:
-                    exchange.ports.wake(after(exchange.now, IDEMPOTENCY_SECONDS))
+                    exchange.ports.wake(after(exchange.now, IDEMPOTENCY_SECONDS), "upkeep")
             except RequestValidationError as error:
                 response = problems.answer(problems.invalid(error.errors()), exchange.id)
             except MoorageError as error:
@@ -72,7 +72,7 @@ class Route(APIRoute):
             if exchange.db.cost.rows_written:
                 # What was written is told of in history, and that will be sealed. All requests of a span name one instant,
                 # so that an isolate tells the Clock of it once.
-                exchange.ports.wake(due_after(exchange.ports.now()))
+                exchange.ports.wake(due_after(exchange.ports.now()), "upkeep")
             _tell_cost(exchange, response)
             return response
 

@@ -20,6 +20,7 @@ class AwakeableDeadlines:
     """The Clock's class of work that times awakeables out; an item is an awakeable's id."""
 
     name = "awakeable_timed_out"
+    shard: Final = "runs"
     earliest = statements.EARLIEST_DEADLINE
     page = statements.PASSED_DEADLINES
 
@@ -42,6 +43,7 @@ class AwakeableRetention:
     """
 
     name = "awakeable_retention"
+    shard: Final = "upkeep"
     coalesces = True
     earliest = statements.EARLIEST_ENDED
     page = statements.ENDED

@@ -18,6 +18,7 @@ class BlobDeletions:
     """An object whose deletion is planned is deleted."""
 
     name = "blob_deleted"
+    shard: Final = "upkeep"
     earliest = statements.EARLIEST_DELETION
     page = statements.DUE_DELETIONS
 
@@ -33,6 +34,7 @@ class AbandonedUploads:
     """An upload that was neither finished nor given up counts no more, and what it may have left is deleted."""
 
     name = "upload_abandoned"
+    shard: Final = "upkeep"
     earliest = statements.EARLIEST_ABANDONED
     page = statements.ABANDONED
 
@@ -54,6 +56,7 @@ class BlobSweep:
     """
 
     name = "blob_sweep"
+    shard: Final = "upkeep"
     coalesces = True
     earliest = statements.SWEEP
     page = statements.DUE_SWEEP

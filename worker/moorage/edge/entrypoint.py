@@ -18,6 +18,7 @@ from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
 from moorage.edge.spans import spans_of
 from moorage.kernel.instants import Instant
+from moorage.timers.due import Shard
 
 _APP = build_app()
 
@@ -42,7 +43,7 @@ class Default(WorkerEntrypoint):
             isolate.asked_clock = True
             self.ctx.waitUntil(clock.tick())
 
-        def wake(due: Instant) -> None:
+        def wake(due: Instant, shard: Shard) -> None:
             if not isolate.rings_before(due):
                 self.ctx.waitUntil(clock.wake(due))
 

@@ -67,7 +67,7 @@ class Isolate:
             blobs=storage.blobs(env),
             now=self.now,
             root_token=variables.root_token,
-            wake=lambda due: None,
+            wake=lambda due, shard: None,
             settings=variables.settings,
             secret=lambda name: settings.text(env, name),
             bodies=WorkerBodies(),

@@ -37,6 +37,7 @@ from moorage.runs.take import Tokens, take
 from moorage.runs.wire import execution_of
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
+from moorage.timers.due import Shard
 
 _log = logging.getLogger("moorage.runner")
 
@@ -197,9 +198,9 @@ class _Crew:
     def _committed(self) -> None:
         """What was stored may be told in history, which will be sealed, or have woken somebody, of which the Clock makes
         sure: both soon, and all of a span at one instant."""
-        self._wake(due_after(self._isolate.now()))
+        self._wake(due_after(self._isolate.now()), "upkeep")
 
-    def _wake(self, due: Instant) -> None:
+    def _wake(self, due: Instant, shard: Shard) -> None:
         if not self._isolate.rings_before(due):
             self._later(self._clock.wake(due))
 

@@ -138,6 +138,7 @@ class HistorySeals:
     """The Clock's class of work that seals history; what it counts are entries."""
 
     name = "history_sealed"
+    shard: Final = "upkeep"
     earliest = statements.SEAL_DUE
     page = statements.SEAL_DUE_NOW
 

@@ -35,6 +35,7 @@ class ExpiredKeys:
     """The Clock's class of work that forgets expired keys; what it counts are keys."""
 
     name = "idempotency_expired"
+    shard: Final = "upkeep"
     earliest = _EARLIEST
     page = _PAGE
 

@@ -1,6 +1,8 @@
 """What the clock does for records: leases that run out, records whose not_before comes, and records that nobody claimed
 within their kind's time to live (clause records.recover)."""
 
+from typing import Final
+
 from moorage.history.append import CLOCK, append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
@@ -23,6 +25,7 @@ class RecordLeases:
     """A lease that has run out makes its record claimable again, or dead after the last attempt."""
 
     name = "lease_expired"
+    shard: Final = "records"
     earliest = statements.EARLIEST_EXPIRY
     page = statements.EXPIRED
 
@@ -38,6 +41,7 @@ class StaleRecords:
     """A ready record that nobody claimed within its kind's time to live becomes a dead letter."""
 
     name = "record_stale"
+    shard: Final = "records"
     earliest = bound_statements.EARLIEST_STALE
     page = bound_statements.STALE
 
@@ -54,6 +58,7 @@ class RecordDelays:
     """A record whose not_before has come becomes claimable."""
 
     name = "record_due"
+    shard: Final = "records"
     earliest = statements.EARLIEST_DELAY
     page = statements.DELAYED
 

@@ -165,6 +165,7 @@ class ExpiredInterests:
     """The Clock's class of work that forgets expired interests in bulk; nothing waits for it, it keeps the table small."""
 
     name = "interest_expired"
+    shard: Final = "upkeep"
     earliest = statements.EARLIEST_EXPIRED
     page = statements.EXPIRED
 

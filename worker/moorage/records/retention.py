@@ -121,6 +121,7 @@ class Retention:
     """
 
     name = "retention_swept"
+    shard: Final = "upkeep"
     earliest = statements.EARLIEST
     page = statements.PAGE
 

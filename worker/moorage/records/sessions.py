@@ -180,6 +180,7 @@ class ExpiredSessions:
     """The Clock's class of work that forgets sessions a day after their end; until then they are answered SessionExpired."""
 
     name = "session_expired"
+    shard: Final = "records"
     earliest = statements.EARLIEST_OVER
     page = statements.OVER
 

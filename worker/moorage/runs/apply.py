@@ -32,7 +32,6 @@ from moorage.kernel.errors import (
     UploadTimedOut,
 )
 from moorage.kernel.ids import check_client_id
-from moorage.kernel.instants import Instant
 from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
 from moorage.runs import answers, guarding, statements, values
 from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
@@ -60,6 +59,7 @@ from moorage.runs.protocol import (
 )
 from moorage.store.blobkeys import is_digest
 from moorage.store.transaction import Answer, Reading, Row
+from moorage.timers.due import Due
 
 _PLANS = 2 * REPLANS
 _ABOUT_NO_ENTRY = (SetMetadata, ReleaseGuard, HoldEntity, LetEntity, Suspend, Close)
@@ -68,7 +68,7 @@ _ENDINGS: Final[frozenset[type]] = frozenset({Suspend, Close})
 _CLAIMS = (Claim, Await, StartChild)
 
 
-async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Instant]]:
+async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Due]]:
     """Commit the operations as one transaction and answer each. See `Substrate.apply` and the operations.
 
     The instants are those of which the Clock is to know now. Raises LeaseFenced, LeaseExpired, RunEnded, ExecutionWoken,
@@ -87,7 +87,7 @@ async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> 
         ) from error
 
 
-async def _checked(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Instant]]:
+async def _checked(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Due]]:
     check(operations)
     stored, large = _placed(operations)
     if not large:
@@ -157,7 +157,7 @@ class _Applying:
         large_result = isinstance(last, Close) and last.result is not None and last.result.blob is not None
         self._needs_principal = large_result or any(type(one) in ACTING for one in operations)
 
-    async def commit(self) -> tuple[list[Outcome], list[Instant]]:
+    async def commit(self) -> tuple[list[Outcome], list[Due]]:
         """Plan, send, and answer."""
         ports = self._ports
         if self._needs_principal:
@@ -186,8 +186,9 @@ class _Applying:
                 await values.require_uploaded(ports.db, ports.now, self._fence.execution_id, _named(self._operations))
                 raise
             released = planned.released.first() if planned.released is not None else None
-            due = [*planned.due, *([released["wake_at"]] if released and released["wake_at"] is not None else [])]
-            return await self._answer(planned), due
+            suspended = [released["wake_at"]] if released and released["wake_at"] is not None else []
+            due: list[Due] = [(instant, "runs") for instant in [*planned.due, *suspended]]
+            return await self._answer(planned), due + [(instant, "records") for instant in planned.waiting]
         raise KindConflict("a kind is being redeclared; try again")
 
     async def _guarded(self, refusal: Occupied | NotAdmitted | Denied) -> None:

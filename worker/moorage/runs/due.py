@@ -40,6 +40,7 @@ class RunsDue:
     """
 
     name = "run_due"
+    shard: Final = "runs"
     coalesces = True
     earliest = statements.EARLIEST_WAKE
     page = statements.WAKES
@@ -66,6 +67,7 @@ class RunRetention:
     """
 
     name = "run_retention"
+    shard: Final = "upkeep"
     coalesces = True
     earliest = statements.EARLIEST_ENDED
     page = statements.ENDED

@@ -78,7 +78,8 @@ class Ports:
 class Planned:
     """One attempt at the transaction, and where each operation's answer will be.
 
-    `due` are instants of which the Clock is to know after the commit; `released` holds `wake_at` after a suspension.
+    `due` are instants of which the Clock of the runs is to know after the commit, `waiting` those of which the records' is;
+    `released` holds `wake_at` after a suspension.
     """
 
     tx: Transaction
@@ -90,6 +91,7 @@ class Planned:
     settled: list[Answer] = field(default_factory=list)
     failures: dict[int, dict[str, Any]] = field(default_factory=dict)
     due: list[Instant] = field(default_factory=list)
+    waiting: list[Instant] = field(default_factory=list)
     released: Answer | None = None
 
     def add(self, number: int, one: Write) -> None:
@@ -216,7 +218,7 @@ class Planner:
         ports, caller = self._ports, principal.caller
         records: publish.Plan = await publication.plan(ports.db, ports.kinds, caller, ports.now, drafts, fresh=fresh)
         await publication.insert(ports.db, ports.kinds, caller, planned.tx, drafts, records)
-        planned.due += [draft.not_before for draft in drafts if draft.not_before is not None]
+        planned.waiting += [draft.not_before for draft in drafts if draft.not_before is not None]
         told = iter(records)
         return {key: [next(told).id for _ in own] for key, own in of_each}
 

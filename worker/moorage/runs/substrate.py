@@ -23,6 +23,7 @@ from moorage.runs.protocol import BodyInfo, Operation, Outcome, Pins, Stop
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Transaction
 from moorage.store.transport import resend
+from moorage.timers.due import Shard
 
 _PRINCIPALS: Final = 1000
 
@@ -34,7 +35,7 @@ def _no_bodies(_name: str) -> BodyInfo | None:
     return None
 
 
-def _nobody(_instant: Instant) -> None:
+def _nobody(_instant: Instant, _shard: Shard) -> None:
     return None
 
 
@@ -44,7 +45,7 @@ class LocalSubstrate:
 
     `database` gives each call a Database of its own, as each request has; `now` is the instant of the call. `keys` derive
     the tokens of awakeables, `url` is the deployment's own address without a slash at its end, `bodies` finds a body of the
-    Worker, and `wake` tells the Clock of an instant that may be its earliest.
+    Worker, and `wake` tells the Clock of a shard of an instant that may be its earliest.
     """
 
     database: Callable[[], Database]
@@ -54,15 +55,15 @@ class LocalSubstrate:
     keys: Keys = ()
     url: str = ""
     bodies: Callable[[str], BodyInfo | None] = _no_bodies
-    wake: Callable[[Instant], None] = _nobody
+    wake: Callable[[Instant, Shard], None] = _nobody
     _principals: dict[Fence, Principal] = field(default_factory=dict)
 
     async def apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
         """See `Substrate.apply`; what it raises see `runs.apply.apply`."""
         ports = Ports(self.database(), self.blobs, self.now(), self.kinds, self.keys, self.url, self._body, self._principal)
         outcomes, due = await apply(ports, fence, operations)
-        if due:
-            self.wake(min(due))
+        for shard in {shard for _, shard in due}:
+            self.wake(min(instant for instant, of in due if of == shard), shard)
         return outcomes
 
     async def refresh(self, fence: Fence) -> list[Entry]:

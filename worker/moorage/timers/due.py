@@ -5,7 +5,7 @@ and numbers only. For example, a room whose rows `jobs(id, state, deadline)` end
 
     class JobDeadlines:
         name = "job_timed_out"
-        shard: Shard = "runs"
+        shard: Final = "runs"
         earliest = '''
         SELECT deadline AS due FROM jobs WHERE state = 'open'
         AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'job_timed_out' AND item = jobs.id)
@@ -35,11 +35,13 @@ from typing import Final, Literal, Protocol, get_args
 from moorage.kernel.instants import Instant
 from moorage.store.ports import Database
 
-
 Shard = Literal["records", "runs", "time", "messages", "upkeep"]
 """The Clock is one Durable Object for each: what is slow or in great number in one holds up none of the others."""
 
 SHARDS: Final[tuple[Shard, ...]] = get_args(Shard)
+
+Due = tuple[Instant, Shard]
+"""An instant at which something falls due, and the shard of it."""
 
 
 class DueWork(Protocol):

@@ -134,7 +134,7 @@ async def upload_artifact(
     try:
         made = await uploading.run(upload, body, lambda digest: request.key([*told, digest]))
     finally:
-        request.wake(uploading.wake_at)
+        request.wake(uploading.wake_at, "upkeep")
     return Answer(_shown(made), 201)
 
 
@@ -188,7 +188,7 @@ async def shred_artifact(request: ApiRequest, artifact: ArtifactId, sent: ShredS
     shredded = await shred.shred(
         request.db, _blobs(request), request.ports.kinds, request.caller, request.now, artifact, sent.reason
     )
-    request.wake(request.now)
+    request.wake(request.now, "upkeep")
     return Answer(_shown(shredded))
 
 

@@ -126,7 +126,7 @@ async def mint_awakeable(request: ApiRequest, sent: MintSent) -> Response:
     draft = Draft(sent.ttl_seconds, sent.created_at, sent.subject, sent.label, sent.metadata)
     minted = await mint.mint(request.db, request.caller, request.now, draft, request.key())
     one = minted.awakeable
-    request.wake(one.deadline)
+    request.wake(one.deadline, "runs")
     shown = {
         "id": one.id,
         "token": minted.token,

@@ -165,7 +165,7 @@ class ScopeShown(Shown):
 async def put_kind(request: ApiRequest, kind: KindName, sent: KindDeclaration) -> Response:
     """Declare a kind, or declare it again with more paths. A path may neither go nor change its type."""
     declared = await declare(request.db, request.caller, request.now, request.ports.kinds, kind, sent)
-    request.wake(look_after_declaring(declared, request.now))
+    request.wake(look_after_declaring(declared, request.now), "upkeep")
     return Answer(declared.answer())
 
 

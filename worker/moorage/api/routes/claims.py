@@ -276,7 +276,7 @@ async def claim_records(request: ApiRequest, sent: ClaimSent) -> Response:
     claims = await claim_or_wait(
         request, sent.kind, sent.match, sent.wait_seconds, attempt, key is not None or turn is not None
     )
-    request.wake(min((one.lease.expires_at for one in claims), default=None))
+    request.wake(min((one.lease.expires_at for one in claims), default=None), "records")
     shown = {"claims": [shapes.claim(one) for one in claims]}
     retry_after = claims.retry_after if isinstance(claims, Claims) else None
     if retry_after is None:
@@ -314,8 +314,8 @@ async def settle_claims(request: ApiRequest, sent: SettleManySent) -> Response:
         if isinstance(one, MoorageError):
             shown.append({"record": item.ref.record, "error": one.problem()})
             continue
-        request.wake(shapes.earliest_wait(one.results))
-        request.wake(next_look(request.ports.kinds, one.record))
+        request.wake(shapes.earliest_wait(one.results), "records")
+        request.wake(next_look(request.ports.kinds, one.record), "upkeep")
         results = [shapes.record(result) for result in one.results]
         settled = shapes.record(one.record)
         shown.append({"record": item.ref.record, "receipt": one.receipt, "settled": settled, "results": results})
@@ -341,7 +341,8 @@ async def renew_claim(request: ApiRequest, record: RecordId, sent: RenewSent) ->
 async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch) -> Response:
     """Give a record back unworked; the attempt is not counted."""
     ref = await _ref(request, record, sent)
-    request.wake(await claim.release(request.db, request.ports.kinds, request.caller, request.now, ref, request.key()))
+    stale_at = await claim.release(request.db, request.ports.kinds, request.caller, request.now, ref, request.key())
+    request.wake(stale_at, "records")
     return nothing()
 
 
@@ -355,8 +356,8 @@ async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) 
     drafts = [one.draft() for one in sent.results]
     ref = await _ref(request, record, sent)
     done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts, request.key())
-    request.wake(shapes.earliest_wait(done.results))
-    request.wake(next_look(request.ports.kinds, done.record))
+    request.wake(shapes.earliest_wait(done.results), "records")
+    request.wake(next_look(request.ports.kinds, done.record), "upkeep")
     results = [shapes.record(one) for one in done.results]
     return Answer({"receipt": done.receipt, "record": shapes.record(done.record), "results": results})
 
@@ -375,6 +376,6 @@ async def fail_claim(request: ApiRequest, record: RecordId, sent: FailSent) -> R
         sent.dead_letter,
         request.key(),
     )
-    request.wake(shapes.earliest_wait([failed]))
-    request.wake(next_look(request.ports.kinds, failed))
+    request.wake(shapes.earliest_wait([failed]), "records")
+    request.wake(next_look(request.ports.kinds, failed), "upkeep")
     return Answer({"record": shapes.record(failed)})

@@ -133,7 +133,7 @@ async def open_execution(request: ApiRequest, sent: OpenSent) -> Response:
         shards=request.ports.settings.runners,
         tokens=tokens_of(request),
     )
-    request.wake(execution.lease.expires_at)
+    request.wake(execution.lease.expires_at, "runs")
     return Answer(wire.execution_wire(execution), 201, {"location": f"/runs/{execution.run_id}"})
 
 
@@ -162,7 +162,7 @@ async def claim_executions(request: ApiRequest, sent: TakeSent) -> Response:
 
     bells = [body_bell(name) for name in builds] if sent.execution_id is None else [execution_bell(sent.execution_id)]
     taken = await until(request, bells, sent.wait_seconds, look) or []
-    request.wake(min((one.lease.expires_at for one in taken), default=None))
+    request.wake(min((one.lease.expires_at for one in taken), default=None), "runs")
     return Answer({"executions": [wire.execution_wire(one) for one in taken]})
 
 
@@ -193,7 +193,7 @@ async def renew_executions(request: ApiRequest, sent: ManyHeldSent) -> Response:
     fences = _fences(sent)
     mine = await request.ports.fences.check(request.db, request.caller, fences)
     leases = await substrate_of(request).renew([fence for fence in fences if fence in mine])
-    request.wake(min((lease.expires_at for lease in leases.values()), default=None))
+    request.wake(min((lease.expires_at for lease in leases.values()), default=None), "runs")
     items: list[JsonObject] = []
     for fence in fences:
         lease = leases.get(fence.execution_id) if fence in mine else None
@@ -315,7 +315,7 @@ async def renew_execution(request: ApiRequest, execution_id: ExecutionId, sent: 
     lease = (await substrate_of(request).renew([fence])).get(execution_id)
     if lease is None:
         raise LeaseFenced
-    request.wake(lease.expires_at)
+    request.wake(lease.expires_at, "runs")
     return Answer({"lease": wire.lease_wire(lease)})
 
 

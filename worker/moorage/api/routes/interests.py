@@ -70,7 +70,7 @@ async def put_interest(request: ApiRequest, worker: Worker, sent: InterestSent) 
     declared = await interests.declare(
         request.db, request.ports.kinds, request.caller, request.now, worker, sent.kind, sent.match, sent.ttl_seconds
     )
-    request.wake(interests.swept_at(declared))
+    request.wake(interests.swept_at(declared), "upkeep")
     return Answer(_shown(declared))
 
 

@@ -103,7 +103,7 @@ async def publish_record(request: ApiRequest, sent: RecordSent) -> Response:
         published = await publish_debounced(*context, draft, request.key())
     else:
         [published] = await publish.publish(*context, [draft], request.key())
-    request.wake(shapes.earliest_wait([published]))
+    request.wake(shapes.earliest_wait([published]), "records")
     if request.caller.public:
         return Answer({"id": published.id}, 201)
     return Answer(shapes.record(published), 201)
@@ -114,7 +114,7 @@ async def publish_batch(request: ApiRequest, sent: BatchSent) -> Response:
     """Publish records in one transaction, all or none."""
     drafts = [one.draft() for one in sent.records]
     published = await publish.publish(request.db, request.ports.kinds, request.caller, request.now, drafts, request.key())
-    request.wake(shapes.earliest_wait(published))
+    request.wake(shapes.earliest_wait(published), "records")
     return Answer({"records": [shapes.record(one) for one in published]}, 201)
 
 

@@ -59,7 +59,7 @@ async def cancel_record(request: ApiRequest, record: RecordId, sent: CancelSent)
     canceled = await cancel.cancel(
         request.db, request.ports.kinds, request.caller, request.now, record, sent.reason, request.key()
     )
-    request.wake(next_look(request.ports.kinds, canceled))
+    request.wake(next_look(request.ports.kinds, canceled), "upkeep")
     return Answer(shapes.record(canceled))
 
 

@@ -161,7 +161,7 @@ def _hand_over(request: ApiRequest, admitted: Admitted) -> None:
     """Hand a run that was admitted over to its Runner, and tell the Clock to make sure."""
     if admitted.execution is not None:
         request.ports.runners.start(admitted.execution)
-    request.wake(admitted.due)
+    request.wake(admitted.due, "runs")
 
 
 def _started(admitted: Admitted, run: record.Run | None = None) -> Response:

@@ -52,7 +52,7 @@ def _answer(session: Session) -> dict[str, Any]:
 async def open_session(request: ApiRequest, sent: SessionSent) -> Response:
     """Open a session. Only credentials of the same subject may claim in it."""
     opened = await sessions.open_session(request.db, request.caller, request.now, sent.ttl_seconds, request.key())
-    request.wake(sessions.forgotten_at(opened))
+    request.wake(sessions.forgotten_at(opened), "records")
     return Answer(_answer(opened), 201)
 
 

@@ -5,6 +5,7 @@ last. Record, digest, lineage and history stay.
 """
 
 from contextlib import suppress
+from typing import Final
 
 from moorage.blobs import deletion, references
 from moorage.catalog.access import Caller
@@ -53,6 +54,7 @@ class ArtifactOrphans:
     """An artifact that no record has named as a parent in the time that its uploader gave is shredded (artifacts.orphan)."""
 
     name = "artifact_orphaned"
+    shard: Final = "upkeep"
     earliest = statements.EARLIEST_DEADLINE
     page = statements.PASSED_DEADLINES
 
