@@ -1,0 +1,75 @@
+"""Domain events: entries of history as other systems are told of them (clauses outbox.atomic, outbox.event-shape).
+
+The outbox is history itself. Its entries are written with the change that they tell of and number their subject without
+gaps, so nothing has to be written twice, and nothing can be told that did not happen. What is sent is compact: who wants
+more reads what `data_ref` names, with a credential of their own.
+"""
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from moorage.history.append import ENDS_OF_RUNS
+from moorage.history.query import Entry
+from moorage.kernel import canonical
+from moorage.kernel.instants import render
+
+SCHEMA_VERSION: Final = "1"
+MEDIA_TYPE: Final = "application/cloudevents+json"
+
+_PREFIX: Final = "dom_"
+_DIGITS: Final = 16
+"""Digits of a position: text order is the order of the commits."""
+
+_REFERENCES: Final = {
+    "record": "/records/{subject}",
+    "run": "/runs/{subject}",
+    "event": "/events/{subject}",
+}
+"""Where what an entry is about is read, by the first word of its type."""
+
+
+def event_id_of(position: int) -> str:
+    """The id of the event that the entry at a position is; the same whenever and to whomever it is told."""
+    return f"{_PREFIX}{position:0{_DIGITS}d}"
+
+
+def data_ref(entry: Entry) -> str:
+    """The path under which what the entry is about is read, or its history where there is no such thing."""
+    template = _REFERENCES.get(entry.type.partition(".")[0], "/history?subject={subject}")
+    return template.format(subject=quote(entry.subject, safe=""))
+
+
+def domain_event(entry: Entry) -> dict[str, Any]:
+    """What is told of an entry: no body of a record, no result, nothing of what its data holds but how a run ended."""
+    told: dict[str, Any] = {
+        "event_id": event_id_of(entry.position),
+        "schema_version": SCHEMA_VERSION,
+        "aggregate_id": entry.subject,
+        "aggregate_revision": entry.revision,
+        "occurred_at": render(entry.at),
+        "type": entry.type,
+        "data_ref": data_ref(entry),
+    }
+    if entry.kind is not None:
+        told["kind"] = entry.kind
+    if entry.content_sha256 is not None:
+        told["content_sha256"] = entry.content_sha256
+    if entry.type in ENDS_OF_RUNS and isinstance(entry.data.get("status"), str):
+        told["status"] = entry.data["status"]
+    return told
+
+
+def cloud_event(entry: Entry, project: str) -> str:
+    """The bytes that are sent: a CloudEvent in structured mode, as canonical JSON, the same for every subscription."""
+    return canonical.dumps(
+        {
+            "specversion": "1.0",
+            "id": event_id_of(entry.position),
+            "source": f"/moorage/{project}",
+            "type": entry.type,
+            "subject": entry.subject,
+            "time": render(entry.at),
+            "datacontenttype": "application/json",
+            "data": domain_event(entry),
+        }
+    )
