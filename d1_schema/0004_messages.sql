@@ -24,7 +24,8 @@
 -- deliveries     one row for each event and subscription: the bytes that are sent, how often they were, and when they are next.
 --                While one is being sent, `next_attempt_at` is the end of its lease
 -- delivery_policies  how a destination wants its deliveries
--- couriers       how a destination has answered lately: its circuit, and until when nothing is sent to it
+-- couriers       how a destination has answered lately: its circuit, and until when nothing is sent to it. Its Courier was told
+--                of something to do and has until `poke_at` to come
 
 CREATE TABLE IF NOT EXISTS timers (
     id TEXT NOT NULL PRIMARY KEY,
@@ -251,6 +252,7 @@ CREATE TABLE IF NOT EXISTS couriers (
     failures INTEGER NOT NULL,
     opened INTEGER NOT NULL DEFAULT 0,
     blocked_until INTEGER,
+    poke_at INTEGER,
     reason TEXT,
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
