@@ -26,6 +26,8 @@
 -- delivery_policies  how a destination wants its deliveries
 -- couriers       how a destination has answered lately: its circuit, and until when nothing is sent to it. Its Courier was told
 --                of something to do and has until `poke_at` to come
+--
+-- What the Clock has set aside (due_failures) is found by its class and time: each shard of the Clock looks for its own.
 
 CREATE TABLE IF NOT EXISTS timers (
     id TEXT NOT NULL PRIMARY KEY,
@@ -256,5 +258,7 @@ CREATE TABLE IF NOT EXISTS couriers (
     reason TEXT,
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX IF NOT EXISTS due_failures_by_time ON due_failures (work, retry_at);
 
 UPDATE moorage SET value = '4' WHERE key IN ('schema', 'record_format') AND value = '3';

@@ -1,10 +1,11 @@
 """The Clock: fires whatever is due, of every class, in order of the due instants (clauses timers.alarm, timers.late).
 
-An alarm runs `drain` and arms itself for `Drained.next_due`. Every item is fired in a transaction of its own, so a
-crash anywhere repeats nothing that was done and loses nothing that was not.
+There is one Clock for each shard of the classes. An alarm runs `drain` over those of its own and arms itself for
+`Drained.next_due`; `upcoming` tells it what it has made due elsewhere. Every item is fired in a transaction of its own, so
+a crash anywhere repeats nothing that was done and loses nothing that was not, and two drains may overlap.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -15,7 +16,7 @@ from moorage.kernel.limits import DRAIN_BATCH
 from moorage.store.ports import Cost, Database
 from moorage.store.transaction import Answer, Reading, Transaction
 from moorage.timers import statements
-from moorage.timers.due import DueWork
+from moorage.timers.due import SHARDS, DueWork, Shard
 
 BUDGET: Final = 200
 """Items that one alarm fires before it ends and lets another follow at once."""
@@ -23,10 +24,25 @@ BUDGET: Final = 200
 FIRST_RETRY_MS: Final = 1000
 LONGEST_RETRY_MS: Final = 3_600_000
 STORAGE_RETRY_SECONDS: Final = 5
+BROKEN_RETRY_SECONDS: Final = 60
+"""When a class is looked at again whose own statements failed."""
+
+ASIDE_COUNTED: Final = 1000
+"""As far as items that are set aside are counted."""
+
+_FRUITLESS: Final = 3
 
 
 class StillDue(Exception):
     """An item fired without effect and is listed as due all the same: its class contradicts itself."""
+
+
+class _Unreadable(Exception):
+    """What is due cannot be read at all."""
+
+    def __init__(self, error: errors.MoorageError) -> None:
+        super().__init__(error.code)
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +62,16 @@ class Drained:
 
     `fired` counts by class and leaves out those that fired nothing. The alarm must be armed for `next_due`; None means
     that nothing waits. `lateness` is the largest distance in milliseconds between an item's due instant and `now`,
-    retried items aside. `interrupted` is the storage's error if it ended the drain early.
+    retried items aside. `interrupted` is the storage's error if it ended the drain early, `broken` the errors of classes
+    whose own statements failed, by name: they were passed over.
     """
 
     fired: dict[str, int] = field(default_factory=dict)
     failed: list[Failure] = field(default_factory=list)
     next_due: Instant | None = None
     lateness: int = 0
-    interrupted: errors.DeploymentError | None = None
+    interrupted: errors.MoorageError | None = None
+    broken: dict[str, errors.MoorageError] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
 
 
@@ -101,6 +119,47 @@ async def next_due(db: Database, now: Instant, works: Sequence[DueWork]) -> Inst
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How a shard stands: the instant of its earliest item, which may be past, and how many items are set aside, counted up
+    to ASIDE_COUNTED."""
+
+    next_due: Instant | None
+    set_aside: int
+
+    def lateness(self, now: Instant) -> int:
+        """By how many milliseconds the earliest item is overdue."""
+        return 0 if self.next_due is None else max(0, now - self.next_due)
+
+
+async def upcoming(db: Database, now: Instant, works: Sequence[DueWork]) -> Mapping[Shard, Instant]:
+    """The instant for which the alarm of each shard must be armed; a shard for which nothing waits is left out. One round
+    trip."""
+    reading = Reading()
+    asked = {shard: _ask_next(reading, now, own) for shard, own in by_shard(works).items()}
+    await db.read(reading)
+    return {shard: due for shard, answers in asked.items() if (due := _earliest(answers)) is not None}
+
+
+async def standings(db: Database, now: Instant, works: Sequence[DueWork]) -> Mapping[Shard, Standing]:
+    """How each shard stands, in one round trip that reads a handful of rows of each class."""
+    reading = Reading()
+    asked = {
+        shard: (
+            _ask_next(reading, now, own),
+            reading.ask(statements.COUNT_ASIDE, works=_names(own), most=ASIDE_COUNTED),
+        )
+        for shard, own in by_shard(works).items()
+    }
+    await db.read(reading)
+    return {shard: Standing(_earliest(upcoming), aside.one()["number"]) for shard, (upcoming, aside) in asked.items()}
+
+
+def by_shard(works: Sequence[DueWork]) -> dict[Shard, list[DueWork]]:
+    """The classes of each shard, in their order."""
+    return {shard: own for shard in SHARDS if (own := [work for work in works if work.shard == shard])}
+
+
+@dataclass(frozen=True, slots=True)
 class _Item:
     work: DueWork
     key: str
@@ -114,7 +173,7 @@ class _Run:
     def __init__(self, db: Database, works: Sequence[DueWork]) -> None:
         self._db = db
         self.take(works)
-        self._without_effect: set[tuple[Instant, str, str]] = set()
+        self._without_effect: dict[tuple[Instant, str, str], int] = {}
         self.drained = Drained(cost=db.cost)
 
     def take(self, works: Sequence[DueWork]) -> None:
@@ -125,22 +184,54 @@ class _Run:
     async def drain(self, now: Instant, budget: int | None) -> None:
         try:
             self.drained.next_due = await self._until_nothing_is_due(now, budget)
-        except errors.DeploymentError as error:
-            self.drained.interrupted = error
+        except (errors.DeploymentError, _Unreadable) as error:
+            self.drained.interrupted = error.error if isinstance(error, _Unreadable) else error
             self.drained.next_due = after(now, STORAGE_RETRY_SECONDS)
 
     async def _until_nothing_is_due(self, now: Instant, budget: int | None) -> Instant | None:
         """Look, fire what was seen, look again: what a firing makes due is seen by the next look."""
         done = 0
         while True:
-            items, upcoming = await self._look(now)
+            items, upcoming = await self._look_past_broken(now)
             if not items:
-                return None if upcoming is None else max(upcoming, Instant(now + 1))
+                return self._come_back(now, upcoming)
             for item in items:
                 if done == budget:
                     return Instant(now + 1)
                 done += 1
                 await self._fire(now, item)
+
+    def _come_back(self, now: Instant, upcoming: Instant | None) -> Instant | None:
+        if self.drained.broken:
+            again = after(now, BROKEN_RETRY_SECONDS)
+            upcoming = again if upcoming is None else min(upcoming, again)
+        return None if upcoming is None else max(upcoming, Instant(now + 1))
+
+    async def _look_past_broken(self, now: Instant) -> tuple[list[_Item], Instant | None]:
+        """A class whose own statement fails, for a row that it cannot read, would hold up all others: it is passed over."""
+        try:
+            return await self._look(now)
+        except errors.StorageBindingUnavailable:
+            raise
+        except errors.MoorageError as error:
+            sound = [work for work in self._works if not await self._is_broken(now, work)]
+            if not sound or len(sound) == len(self._works):
+                raise _Unreadable(error) from error
+            self.take(sound)
+            return await self._look(now)
+
+    async def _is_broken(self, now: Instant, work: DueWork) -> bool:
+        reading = Reading()
+        reading.ask(work.page, now=now, limit=int(DRAIN_BATCH))
+        _ask_next(reading, now, [work])
+        try:
+            await self._db.read(reading)
+        except errors.StorageBindingUnavailable:
+            raise
+        except errors.MoorageError as error:
+            self.drained.broken[work.name] = error
+            return True
+        return False
 
     async def _look(self, now: Instant) -> tuple[list[_Item], Instant | None]:
         """The first DRAIN_BATCH due items of all classes in order, and the earliest instant of all: one round trip."""
@@ -171,13 +262,14 @@ class _Run:
                 self.drained.lateness = max(self.drained.lateness, now - item.due)
 
     def _refuse_endless(self, now: Instant, item: _Item, count: int) -> None:
-        """An item may be seen once on a stale picture; seen again it would keep the drain running for ever."""
+        """An item may be seen on a stale picture, or fired by another drain between look and firing; seen again and again it
+        would keep the drain running for ever."""
         if count:
             return
         seen = (now, item.work.name, item.key)
-        if seen in self._without_effect:
+        self._without_effect[seen] = self._without_effect.get(seen, 0) + 1
+        if self._without_effect[seen] == _FRUITLESS:
             raise StillDue(f"{item.work.name} lists an item as due that does not fire")
-        self._without_effect.add(seen)
 
     async def _set_aside(self, now: Instant, item: _Item, error: Exception) -> None:
         """Record the failure, by the error's name only: its text may quote what the item holds.

@@ -1,15 +1,31 @@
 """The SQL of the Clock's own table, `due_failures`: the due items that failed when they were fired."""
 
 # The failed items whose time to be tried again has come, first due first. `works` is a JSON array of the names of the
-# classes at hand: a row of a class that no longer exists waits for an operator and wakes nobody.
+# classes at hand: a row of a class that no longer exists waits for an operator and wakes nobody. However many wait, it reads
+# of each class no more than the first :limit and those of one instant with the last of them.
 RETRIES = """
-SELECT work, item, retry_at AS due FROM due_failures
-WHERE retry_at <= :now AND work IN (SELECT value FROM json_each(:works))
-ORDER BY retry_at, work, item LIMIT CAST(:limit AS INTEGER)
+SELECT f.work, f.item, f.retry_at AS due FROM json_each(:works) AS w
+CROSS JOIN due_failures AS f ON f.work = w.value AND f.retry_at <= min(:now, coalesce((
+    SELECT g.retry_at FROM due_failures AS g WHERE g.work = w.value
+    ORDER BY g.retry_at LIMIT 1 OFFSET CAST(:limit AS INTEGER)
+), :now))
+ORDER BY f.retry_at, f.work, f.item LIMIT CAST(:limit AS INTEGER)
 """
 
-# When the next failed item is to be tried again.
-NEXT_RETRY = "SELECT min(retry_at) AS due FROM due_failures WHERE work IN (SELECT value FROM json_each(:works))"
+# When the next failed item is to be tried again: one index entry of each class.
+NEXT_RETRY = """
+SELECT min(due) AS due FROM (
+    SELECT (SELECT f.retry_at FROM due_failures AS f WHERE f.work = w.value ORDER BY f.retry_at LIMIT 1) AS due
+    FROM json_each(:works) AS w
+)
+"""
+
+# How many items of these classes are set aside, counted up to :most.
+COUNT_ASIDE = """
+SELECT count(*) AS number FROM (
+    SELECT 1 FROM json_each(:works) AS w CROSS JOIN due_failures AS f ON f.work = w.value LIMIT CAST(:most AS INTEGER)
+)
+"""
 
 # Sets an item aside, or further aside: the delay starts at :first ms and doubles with each failure up to :cap ms.
 SET_ASIDE = """
