@@ -3,8 +3,8 @@
 -- timers         events that are accepted at an instant; a row goes when its timer has fired or was deleted. `revision` is that
 --                of its last entry in history, whose subject is `timer:<id>`, so that it grows on over deletion and
 --                making anew. `every_ms` rearms it when it fires
--- schedules      cadences: cron or `every_ms`, in an IANA zone, what they start, and the start of the next window. `held` is the
---                start of the one window that coalesce waits with
+-- schedules      cadences: cron or `every_ms` from `anchor` on, in an IANA zone, what they start, and the start of the next
+--                window. `current_window` is the one that was started last, `waiting` says that some wait for their turn
 -- schedule_triggers  one row for each window of a schedule that came, by its start: what became of it and what it started. It is
 --                why no window fires twice
 -- kv             small values by namespace and key; `revision` is that of the last entry in history
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS schedules (
     paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
     anchor INTEGER NOT NULL,
     next_at INTEGER,
-    held INTEGER,
+    waiting INTEGER NOT NULL DEFAULT 0 CHECK (waiting IN (0, 1)),
     current_window INTEGER,
     created_by TEXT NOT NULL,
     credential TEXT,
@@ -69,6 +69,7 @@ CREATE TABLE IF NOT EXISTS schedules (
     CHECK (paused = 0 OR next_at IS NULL)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS schedules_due ON schedules (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS schedules_waiting ON schedules (name) WHERE waiting = 1;
 
 CREATE TABLE IF NOT EXISTS schedule_triggers (
     schedule TEXT NOT NULL,
@@ -85,7 +86,6 @@ CREATE TABLE IF NOT EXISTS schedule_triggers (
     PRIMARY KEY (schedule, window_start)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS schedule_triggers_queued ON schedule_triggers (schedule, window_start) WHERE state = 'queued';
-CREATE INDEX IF NOT EXISTS schedule_triggers_by_run ON schedule_triggers (run_id) WHERE run_id IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS kv (
     namespace TEXT NOT NULL,
@@ -234,7 +234,7 @@ CREATE TABLE IF NOT EXISTS deliveries (
     CHECK ((state = 'pending') = (ended_at IS NULL)),
     CHECK (leased_until IS NULL OR state = 'pending')
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS deliveries_by_event ON deliveries (subscription, destination, event_id);
+CREATE UNIQUE INDEX IF NOT EXISTS deliveries_by_event ON deliveries (event_id, subscription, destination);
 CREATE INDEX IF NOT EXISTS deliveries_due ON deliveries (destination, next_attempt_at, position) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS deliveries_in_order ON deliveries (destination, position) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS deliveries_dead ON deliveries (delivery_id) WHERE state = 'dead';

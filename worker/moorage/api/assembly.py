@@ -14,6 +14,8 @@ from moorage.catalog.kinds import Kinds
 from moorage.history.seals import HistorySeals
 from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
+from moorage.messages.delivery_retention import DeliveryRetention
+from moorage.messages.fan_out import OutboxFanOut
 from moorage.records import watch
 from moorage.records.artifacts.shred import ArtifactOrphans
 from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
@@ -30,9 +32,9 @@ from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
 
 
-def due_works(blobs: Blobs | None = None) -> list[DueWork]:
+def due_works(blobs: Blobs | None = None, project: str = "moorage") -> list[DueWork]:
     """Every class of due work, in the order in which they fire at equal instants; without a bucket, nothing that needs
-    one."""
+    one. `project` is what domain events name as their source."""
     bucket: list[DueWork] = [] if blobs is None else [BlobDeletions(blobs), BlobSweep(blobs)]
     return [
         RecordLeases(),
@@ -41,8 +43,10 @@ def due_works(blobs: Blobs | None = None) -> list[DueWork]:
         ExpiredSessions(),
         AwakeableDeadlines(),
         RunsDue(),
+        OutboxFanOut(project),
         Retention(),
         RunRetention(),
+        DeliveryRetention(),
         AwakeableRetention(),
         ExpiredKeys(),
         ExpiredInterests(),

@@ -458,7 +458,7 @@ class KeyConflict(Conflict):
 
 
 class DeliveryConflict(Conflict):
-    """The delivery is still pending: it will be made without being asked for again."""
+    """The delivery does not stand as what was asked takes: it is pending still, or was made already."""
 
 
 class EventMatched(Conflict):

@@ -157,6 +157,8 @@ EVERY_SECONDS = Limit(366 * 86400, "seconds", "the interval of a timer or schedu
 SCHEDULE_PREVIEW = Limit(100, "windows", "next windows of a schedule in one answer")
 SCHEDULE_BACKFILL = Limit(1000, "windows", "windows that one backfill starts")
 SCHEDULE_QUEUE = Limit(1000, "windows", "windows of one schedule that wait for their turn; further ones are skipped")
+CATCH_UP_WINDOWS = Limit(1000, "windows", "windows that were missed and are caught up with, the latest ones")
+TRIGGER_RETENTION_SECONDS = Limit(400 * 86400, "seconds", "how long a schedule remembers what became of a window")
 CATCH_UP_SECONDS = Limit(30 * 86400, "seconds", "how far back windows that were missed are caught up")
 
 # Messages
@@ -170,6 +172,8 @@ EVENT_RETENTION_SECONDS = Limit(
     7 * 86400, "seconds", "how long an event is kept, and a second delivery of it recognized, once it was routed"
 )
 EVENT_WAIT_KEYS = Limit(16, "keys", "keys, and types, of one wait for an event")
+EVENT_WAIT_MATCH_BYTES = Limit(16_384, "bytes", "canonical JSON of the pattern of a wait for an event")
+EVENT_WAIT_SECONDS = Limit(10 * 366 * 86400, "seconds", "how long a wait for an event may last, when it names a timeout")
 EVENT_LOOK_BACK_SECONDS = Limit(7 * 86400, "seconds", "how long before a wait an event may have come that wakes it")
 EVENT_LOOK_BACK_DEFAULT = Limit(86400, "seconds", "the look-back of a wait that names none")
 CORRELATIONS = Limit(16, "keys", "keys attached to a work in one request")
@@ -188,6 +192,7 @@ DELIVERY_DELAY_SECONDS = Limit(14_400, "seconds", "between two attempts of a del
 DELIVERY_RETRY_AFTER_SECONDS = Limit(86_400, "seconds", "the wait that a destination's Retry-After may ask; a longer one is cut")
 DELIVERY_RETENTION_SECONDS = Limit(7 * 86400, "seconds", "how long a delivery is kept once it was delivered or canceled")
 REDELIVER_BATCH = Limit(500, "deliveries", "delivered again by one request")
+DELIVERIES_COUNTED = Limit(1000, "deliveries", "how far a summary of a destination counts, each kind by itself")
 
 # Seals
 SEAL_BATCH = Limit(500, "entries", "history that one transaction seals")

@@ -8,7 +8,6 @@ more reads what `data_ref` names, with a credential of their own.
 from typing import Any, Final
 from urllib.parse import quote
 
-from moorage.history.append import ENDS_OF_RUNS
 from moorage.history.query import Entry
 from moorage.kernel import canonical
 from moorage.kernel.instants import render
@@ -20,10 +19,13 @@ _PREFIX: Final = "dom_"
 _DIGITS: Final = 16
 """Digits of a position: text order is the order of the commits."""
 
+_RUNS: Final = "run."
+
 _REFERENCES: Final = {
     "record": "/records/{subject}",
     "run": "/runs/{subject}",
     "event": "/events/{subject}",
+    "delivery": "/deliveries/{subject}",
 }
 """Where what an entry is about is read, by the first word of its type."""
 
@@ -40,7 +42,7 @@ def data_ref(entry: Entry) -> str:
 
 
 def domain_event(entry: Entry) -> dict[str, Any]:
-    """What is told of an entry: no body of a record, no result, nothing of what its data holds but how a run ended."""
+    """What is told of an entry: no body of a record, no result, nothing of what its data holds but how a run stands."""
     told: dict[str, Any] = {
         "event_id": event_id_of(entry.position),
         "schema_version": SCHEMA_VERSION,
@@ -54,7 +56,7 @@ def domain_event(entry: Entry) -> dict[str, Any]:
         told["kind"] = entry.kind
     if entry.content_sha256 is not None:
         told["content_sha256"] = entry.content_sha256
-    if entry.type in ENDS_OF_RUNS and isinstance(entry.data.get("status"), str):
+    if entry.type.startswith(_RUNS) and isinstance(entry.data.get("status"), str):
         told["status"] = entry.data["status"]
     return told
 

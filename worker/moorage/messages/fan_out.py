@@ -24,6 +24,8 @@ from moorage.store.transaction import Reading, Row, Transaction
 
 _TRIES: Final = 5
 
+NEVER_TOLD: Final = "delivery."
+
 
 class Moved(Exception):
     """The subscription was changed, or looked further, since it was read."""
@@ -78,8 +80,11 @@ class OutboxFanOut:
 
 
 def fits(entry: Entry, types: Sequence[str], kinds: Sequence[str]) -> bool:
-    """Whether an entry is of one of the types, and of one of the kinds where there are any. A `*` ends a prefix."""
-    if not any(_names(pattern, entry.type) for pattern in types):
+    """Whether an entry is of one of the types, and of one of the kinds where there are any. A `*` ends a prefix.
+
+    What happens to deliveries is told to nobody: telling that one was given up would make the next, without end.
+    """
+    if entry.type.startswith(NEVER_TOLD) or not any(_names(pattern, entry.type) for pattern in types):
         return False
     return not kinds or (entry.kind is not None and any(_names(pattern, entry.kind) for pattern in kinds))
 
