@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from moorage.api.lateness import Lateness
 from moorage.api.lives import HostLives, Lives
 from moorage.api.ports import Bodies, NoBodies, Ports, Runners, Settings, TestClock, Wake
 from moorage.api.runners import OWN, HostRunners, body_of
@@ -86,6 +87,7 @@ def assemble(
 ) -> Ports:
     """The Ports of one isolate, with fresh caches. Without `bells`, requests of this process wait for one another; without
     `runners`, nothing executes."""
+    works = due_works(blobs, settings.project)
     return Ports(
         database=database,
         blobs=blobs,
@@ -101,6 +103,8 @@ def assemble(
         lives=lives or _lives(database, now),
         bodies=bodies or NoBodies(),
         frontiers=frontiers,
+        works=works,
+        lateness=Lateness(works, lambda: time.perf_counter() * 1000),
     )
 
 

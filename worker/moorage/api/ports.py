@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from moorage.api.lateness import Lateness
 from moorage.api.lives import Lives
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
@@ -19,7 +20,7 @@ from moorage.runs.tracing import NoSpans, Spans
 from moorage.store import recovery, schema
 from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells
-from moorage.timers.due import Shard
+from moorage.timers.due import DueWork, Shard
 
 Wake = Callable[[Instant, Shard], None]
 """Told, after a commit, the earliest instant at which what it stored becomes due, and the shard that fires it. Returns at
@@ -169,6 +170,8 @@ class Ports:
     frontiers: Frontiers | None = None
     binding: recovery.Gate = field(default_factory=recovery.Gate)
     ticks: Callable[[], float] = lambda: time.perf_counter() * 1000
+    works: Sequence[DueWork] = ()
+    lateness: Lateness = field(default_factory=lambda: Lateness((), time.monotonic))
 
     async def admit_effects(self) -> None:
         """Raise unless work that has effects may be admitted (clauses store.incomplete, store.recovery-identity).

@@ -1,8 +1,12 @@
 """The Clock: a Durable Object whose alarm fires whatever is due (clauses timers.alarm, timers.late).
 
-It holds no truth. What is due stands in the database; here is an alarm, armed for the earliest of it, and where the
-deployment has a test clock, that clock's offset. Every commit that makes an earlier instant due tells it, and a cron tick
-drains and arms anew, so a lost alarm costs at most a minute.
+There is one for each shard of the classes of due work, by the shard's name, which it keeps from its first call on: an alarm
+comes without one. It holds no truth. What is due stands in the database; here is an alarm, armed for the earliest of it.
+Every commit that makes an earlier instant due tells it, what one fires it tells to the others, and a cron tick drains and
+arms anew, so a lost alarm costs at most a minute.
+
+Where the deployment has a test clock, one shard keeps its offset and moves it for all: a move fires every class in the order
+of the due instants, as one Clock would, and the other shards wait for its end before they look at what is due.
 
 Its calls interleave at every await: see `arming` for the alarm, and the lock for drains.
 """
@@ -21,8 +25,9 @@ from moorage.api.assembly import due_works
 from moorage.api.ports import Ended, Poke
 from moorage.api.ringing import RingingDatabase
 from moorage.edge import settings
-from moorage.edge.arming import Alarm
+from moorage.edge.arming import Alarm, KnownAlarms
 from moorage.edge.bell import BellStubs
+from moorage.edge.clocks import KEEPER, ClockStubs
 from moorage.edge.convert import absent
 from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
@@ -35,14 +40,14 @@ from moorage.store.ports import Database
 from moorage.timers import clock
 from moorage.timers.bell import Quiet, Ring
 from moorage.timers.clock import Drained
-
-NAME: Final = "clock"
-"""The name of the one Clock."""
+from moorage.timers.due import SHARDS, DueWork, Shard
 
 _log = logging.getLogger("moorage.clock")
 
+_SHARD: Final = "shard"
 _OFFSET: Final = "offset_ms"
 _RETRY_MS: Final = 5000
+_LATE_MS: Final = 60_000
 _LAST_OFFSET: Final = parse("9000-01-01T00:00:00Z")
 """The test clock goes no further: instants end with the year 9999, and time goes on from there."""
 
@@ -55,29 +60,43 @@ class Clock(DurableObject):
         self._storage = getattr(ctx, "_ctx", ctx).storage
         self._has_offset = text(env, TEST_CLOCK) == "1"
         self._offset: int | None = None if self._has_offset else 0
+        self._shard: Shard | None = None
+        self._clocks = ClockStubs(env, KnownAlarms())
+        self._moving = asyncio.Lock()
         self._alarm = Alarm(_Stored(self._storage), _real_now)
         self._draining = asyncio.Lock()
         self._rings: dict[str, Ring] = {}
         self._pokes: dict[str, Poke] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def wake(self, due: int) -> int:
+    async def wake(self, due: int, shard: Shard) -> int:
         """Make sure that the alarm rings by the instant `due`; answers the instant for which it is armed."""
+        await self._be(shard)
         offset = await self._know_offset()
         return await self._alarm.arm(due - offset) + offset
 
     async def alarm(self, info: Any = None) -> None:
         """The alarm rang: fire what is due and arm for what comes next, whatever happens."""
         self._alarm.rang()
-        await self._drain()
+        shard = await self._known_shard()
+        if shard is None:
+            _log.warning("an alarm of a clock that is none of the shards'")
+            return
+        await self._drain(shard)
 
-    async def tick(self) -> None:
+    async def tick(self, shard: Shard) -> None:
         """The cron tick: the same, in case an alarm was lost."""
-        await self._drain()
+        await self._be(shard)
+        await self._drain(shard)
 
     async def read(self) -> int:
-        """The test clock's offset in milliseconds."""
-        return await self._know_offset()
+        """The test clock's offset in milliseconds, of the shard that keeps it."""
+        return await self._stored_offset()
+
+    async def rested(self) -> int:
+        """The same, once a move that is under way has fired all that it makes due."""
+        async with self._moving:
+            return await self._stored_offset()
 
     async def advance(self, milliseconds: int) -> str:
         """Move the test clock; everything that becomes due fires in order before this answers.
@@ -85,14 +104,17 @@ class Clock(DurableObject):
         Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings` and `pokes`,
         which whoever asked passes on once it knows the new time.
         """
-        async with self._draining:
-            offset = await self._know_offset()
+        await self._be(KEEPER)
+        async with self._moving, self._draining:
+            offset = await self._stored_offset()
             start = Instant(_real_now() + offset)
             self._offset = min(offset + milliseconds, _LAST_OFFSET - _real_now())
             await self._storage.put(_OFFSET, self._offset)
             end = Instant(_real_now() + self._offset)
-            drained = await self._guarded(lambda: clock.advance(self._database, start, end, due_works(blobs(self.env))))
-        await self._arm_after(drained)
+            drained = await self._guarded(lambda: clock.advance(self._database, start, end, self._works()))
+        if drained is None or drained.interrupted is not None:
+            await self._arm_after(drained)
+        await self._tell(end, SHARDS)
         rings = {kind: asdict(ring) for kind, ring in self._take_rings().items()}
         failed = drained is None or drained.interrupted is not None
         return json.dumps(
@@ -106,15 +128,35 @@ class Clock(DurableObject):
             }
         )
 
-    async def _drain(self) -> None:
+    async def _drain(self, shard: Shard) -> None:
         async with self._draining:
-            offset = await self._know_offset()
-            now = Instant(_real_now() + offset)
-            drained = await self._guarded(lambda: clock.drain(self._database, now, due_works(blobs(self.env))))
+            drained = await self._guarded(lambda: self._drain_own(shard))
         await self._arm_after(drained)
         runners = RunnerStubs(self.env, lambda: self._offset or 0, self._note, lambda poking: None)
         await runners.poke_now(self._take_pokes())
         await BellStubs(self.env, Quiet(time.monotonic), lambda ringing: None).ring_now(self._take_rings())
+        if drained is not None and drained.fired:
+            await self._tell(Instant(_real_now() + (self._offset or 0)), [other for other in SHARDS if other != shard])
+
+    async def _drain_own(self, shard: Shard) -> Drained:
+        now = Instant(_real_now() + await self._know_offset(at_rest=True))
+        drained = await clock.drain(self._database, now, [work for work in self._works() if work.shard == shard])
+        if drained.lateness > _LATE_MS:
+            _log.warning("the clock of %s was %d s late", shard, drained.lateness // 1000)
+        return drained
+
+    async def _tell(self, now: Instant, shards: Sequence[Shard]) -> None:
+        """Arm the Clocks of these shards for what was made due there. A failure is logged only: the tick repairs it."""
+        works = [work for work in self._works() if work.shard in shards]
+        try:
+            dues = await clock.upcoming(database(self.env), now, works)
+        except MoorageError as error:
+            _log.warning("what is due elsewhere could not be read: %s", error.code)
+            return
+        await self._clocks.wake_all(dues, now)
+
+    def _works(self) -> list[DueWork]:
+        return due_works(blobs(self.env), settings.read(self.env).settings.project)
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
         """What was drained, or None when that failed as a whole. An alarm that raises is lost after six times."""
@@ -127,6 +169,8 @@ class Clock(DurableObject):
             error = failure.error
             told = error.code if isinstance(error, MoorageError) else type(error).__name__
             _log.warning("%s %s failed the %s. time: %s", failure.work, failure.item, failure.attempts, told)
+        for name, broken in drained.broken.items():
+            _log.error("what is due of %s cannot be read: %s", name, broken.code)
         if drained.interrupted is not None:
             _log.warning("the clock was interrupted: %s", drained.interrupted.code)
         return drained
@@ -137,7 +181,28 @@ class Clock(DurableObject):
         elif drained.next_due is not None:
             await self._alarm.arm(drained.next_due - (self._offset or 0))
 
-    async def _know_offset(self) -> int:
+    async def _be(self, shard: Shard) -> None:
+        """Keep the shard, so that an alarm knows it: before any alarm is set."""
+        if await self._known_shard() is None:
+            self._shard = shard
+            await self._storage.put(_SHARD, shard)
+
+    async def _known_shard(self) -> Shard | None:
+        if self._shard is None:
+            stored = await self._storage.get(_SHARD)
+            self._shard = self._shard if absent(stored) else stored
+        return self._shard
+
+    async def _know_offset(self, at_rest: bool = False) -> int:
+        """The test clock's offset: that of the shard which keeps it, asked each time, for nobody tells when it moves."""
+        if not self._has_offset:
+            return 0
+        if self._shard == KEEPER:
+            return await self._stored_offset()
+        self._offset = await self._clocks.offset(at_rest)
+        return self._offset
+
+    async def _stored_offset(self) -> int:
         if self._offset is None:
             stored = await self._storage.get(_OFFSET)
             if self._offset is None:

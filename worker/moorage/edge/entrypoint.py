@@ -44,8 +44,8 @@ class Default(WorkerEntrypoint):
             self.ctx.waitUntil(clock.tick())
 
         def wake(due: Instant, shard: Shard) -> None:
-            if not isolate.rings_before(due):
-                self.ctx.waitUntil(clock.wake(due))
+            if not isolate.rings_before(due, shard):
+                self.ctx.waitUntil(clock.wake(due, shard))
 
         bells = BellStubs(self.env, isolate.quiet, self.ctx.waitUntil)
         runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)

@@ -17,18 +17,20 @@ from moorage.api.assembly import assemble
 from moorage.api.ports import Poke
 from moorage.bodies.registry import Registry
 from moorage.edge import settings, storage
+from moorage.edge.arming import KnownAlarms
 from moorage.edge.bell import BellStubs
-from moorage.edge.clock import NAME
-from moorage.edge.convert import message_of, raw
+from moorage.edge.clocks import KEEPER, ClockStubs
+from moorage.edge.convert import message_of
 from moorage.edge.runners import RunnerStubs
-from moorage.kernel.errors import StorageBindingUnavailable
+from moorage.kernel.errors import DeploymentError, MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
 from moorage.runs.protocol import BodyInfo
 from moorage.timers.bell import Quiet, Ring
+from moorage.timers.clock import upcoming
+from moorage.timers.due import Shard
 
 _log = logging.getLogger("moorage")
 
-_SOON_MS: Final = 200
 _SETTLE_SECONDS: Final = 10.0
 """How long the test clock's answer waits for runs that it made due."""
 
@@ -59,7 +61,7 @@ class Isolate:
         self.has_test_clock = variables.test_clock
         self.offset: int | None = None if variables.test_clock else 0
         self.asked_clock = False
-        self._rings_at: Instant | None = None
+        self.alarms = KnownAlarms()
         self.quiet = Quiet(time.monotonic)
         self.unheard: dict[str, float] = {}
         self.ports = assemble(
@@ -78,17 +80,9 @@ class Isolate:
         """The product's now."""
         return Instant(int(time.time() * 1000) + (self.offset or 0))
 
-    def rings_before(self, due: Instant) -> bool:
-        """Whether the Clock is known to ring before `due`, and not just now.
-
-        It then sees what is due when it arms itself anew, so it need not be told. A mistake costs lateness until the next
-        cron tick, never work.
-        """
-        return self._rings_at is not None and self.now() + _SOON_MS < self._rings_at <= due
-
-    def learn(self, rings_at: int) -> None:
-        """Remember when the Clock said it rings."""
-        self._rings_at = Instant(rings_at)
+    def rings_before(self, due: Instant, shard: Shard) -> bool:
+        """Whether the Clock of the shard is known to ring before `due`, so that it need not be told."""
+        return self.alarms.ring_before(due, shard, self.now())
 
 
 _isolate: Isolate | None = None
@@ -104,39 +98,44 @@ def the_isolate(env: Any) -> Isolate:
 
 @dataclass(frozen=True, slots=True)
 class ClockStub:
-    """The Clock as a request sees it, and its test clock. A stub lives as long as its request."""
+    """The Clock with its shards as a request sees it, and its test clock. A stub lives as long as its request."""
 
     env: Any
     isolate: Isolate
 
-    def stub(self) -> Any:
-        """The Durable Object. Raises StorageCapabilityMissing without a binding."""
-        namespace = raw(getattr(self.env, "CLOCK", None), "CLOCK")
-        return namespace.get(namespace.idFromName(NAME))
+    @property
+    def _clocks(self) -> ClockStubs:
+        return ClockStubs(self.env, self.isolate.alarms)
 
-    async def wake(self, due: Instant) -> None:
-        """Tell the Clock. A failure is logged only: the cron tick repairs it."""
-        try:
-            self.isolate.learn(int(await self.stub().wake(due)))
-        except Exception as error:
-            _log.warning("the clock could not be told: %s", type(error).__name__)
+    async def wake(self, due: Instant, shard: Shard) -> None:
+        """Tell the Clock of the shard. A failure is logged only: the cron tick repairs it."""
+        await self._clocks.wake(due, shard)
 
     async def tick(self) -> None:
-        """Let the Clock drain and arm itself anew, in case an alarm was lost. A failure is logged only."""
+        """Make good whatever alarm was lost, of any shard: one reading says where something is due. A failure is logged
+        only."""
+        ports = self.isolate.ports
+        dues: Mapping[Shard, Instant] | None = None
         try:
-            await self.stub().tick()
-        except Exception as error:
-            _log.warning("the clock could not be reached: %s", type(error).__name__)
+            await self.know_offset()
+            dues = await upcoming(ports.database(), self.isolate.now(), ports.works)
+        except DeploymentError as error:
+            _log.warning("what is due could not be read: %s", error.code)
+            return
+        except MoorageError as error:
+            # A class whose statement fails: each Clock looks past its own.
+            _log.warning("what is due cannot be read at once: %s", error.code)
+        await self._clocks.repair(dues, self.isolate.now())
 
     async def read(self) -> tuple[Instant, float]:
         """The product's now, and its offset in seconds."""
-        self.isolate.offset = await self._ask_offset()
+        self.isolate.offset = await self._clocks.offset()
         return self.isolate.now(), self.isolate.offset / 1000
 
     async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
         """Move the product's clock. Raises StorageBindingUnavailable when not everything could fire."""
         try:
-            told = json.loads(await self.stub().advance(round(seconds * 1000)))
+            told = json.loads(await self._clocks.of(KEEPER).advance(round(seconds * 1000)))
         except JsException as error:
             raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
         self.isolate.offset = told["offset"]
@@ -152,10 +151,4 @@ class ClockStub:
     async def know_offset(self) -> None:
         """Learn the offset once in the life of the isolate."""
         if self.isolate.offset is None:
-            self.isolate.offset = await self._ask_offset()
-
-    async def _ask_offset(self) -> int:
-        try:
-            return int(await self.stub().read())
-        except JsException as error:
-            raise StorageBindingUnavailable(f"the clock failed: {message_of(error)}") from None
+            self.isolate.offset = await self._clocks.offset()

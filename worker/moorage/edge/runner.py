@@ -201,8 +201,8 @@ class _Crew:
         self._wake(due_after(self._isolate.now()), "upkeep")
 
     def _wake(self, due: Instant, shard: Shard) -> None:
-        if not self._isolate.rings_before(due):
-            self._later(self._clock.wake(due))
+        if not self._isolate.rings_before(due, shard):
+            self._later(self._clock.wake(due, shard))
 
     def _later(self, work: Any) -> None:
         self.driver.later(work)

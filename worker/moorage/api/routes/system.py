@@ -7,12 +7,15 @@ from starlette.responses import Response
 
 import moorage
 from moorage.api.answers import Answer
-from moorage.api.fields import Shown
+from moorage.api.fields import Shown, ShownInstant
+from moorage.api.lateness import Seen
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
 from moorage.kernel import errors, limits
+from moorage.kernel.instants import Instant, render
 from moorage.store.recovery import PROFILE
 from moorage.store.schema import RECORD_FORMAT, SCHEMA
+from moorage.timers.clock import Standing
 
 api = router("system")
 
@@ -24,8 +27,24 @@ class HealthProblem(Shown):
     detail: str
 
 
+class ShardShown(Shown):
+    """One part of the Clock. `lateness_seconds` is by how much its earliest item is overdue, `next_due` when that is or was
+    due; `set_aside` counts, up to 1000, the items that failed and are tried again later."""
+
+    lateness_seconds: float
+    next_due: ShownInstant | None
+    set_aside: int
+
+
+class ClockHealthShown(Shown):
+    """The Clock, which fires what is due."""
+
+    shards: dict[str, ShardShown]
+
+
 class HealthShown(Shown):
-    """`ok` is false while requests would be refused; `problem` says why. Without `root_access` no root token is set."""
+    """`ok` is false while requests would be refused; `problem` says why. Without `root_access` no root token is set. `clock`
+    may be some seconds old, and is null while the database cannot tell."""
 
     ok: bool
     version: str
@@ -35,6 +54,7 @@ class HealthShown(Shown):
     record_format: int
     root_access: bool
     problem: HealthProblem | None
+    clock: ClockHealthShown | None
 
 
 class CapabilitiesShown(Shown):
@@ -83,6 +103,7 @@ async def health(request: ApiRequest) -> Response:
     except errors.DeploymentError as error:
         shown = error if isinstance(error, errors.ExecutionSchemaIncompatible) else type(error)()
         problem = {"code": shown.code, "detail": shown.detail}
+    clock = None if problem else await ports.lateness.read(ports.database, request.now)
     return Answer(
         {
             "ok": problem is None,
@@ -93,8 +114,22 @@ async def health(request: ApiRequest) -> Response:
             "record_format": RECORD_FORMAT,
             "root_access": ports.settings.root_access,
             "problem": problem,
+            "clock": None if clock is None else _clock(clock),
         }
     )
+
+
+def _clock(seen: Seen) -> dict[str, Any]:
+    return {"shards": {shard: _shard(standing, seen.at) for shard, standing in seen.shards.items()}}
+
+
+def _shard(standing: Standing, now: Instant) -> dict[str, Any]:
+    due = standing.next_due
+    return {
+        "lateness_seconds": standing.lateness(now) / 1000,
+        "next_due": None if due is None else render(due),
+        "set_aside": standing.set_aside,
+    }
 
 
 @api.get("/capabilities", response_model=CapabilitiesShown)
