@@ -9,20 +9,22 @@ from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
 from moorage.api.operations import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
-from moorage.kernel.limits import ID_CHARACTERS
+from moorage.kernel.limits import COMPLETIONS, ID_CHARACTERS
 from moorage.runs.protocol import Grain, Status, StepStatus
 from moorage.runs.record import Outputs
 
 
 class RunSent(Sent):
     """A run to start. Under a `scope` at most one execution is pending, which a later run of that scope goes on with;
-    without one the run has a scope of its own. `retry` is the schedule of steps that name none."""
+    without one the run has a scope of its own. `retry` is the schedule of steps that name none. `notify` names destinations
+    that the run's end is told to."""
 
     body: BodyName
     input: Any = None
     scope: ScopeName | None = None
     retry: StepRetrySent | None = None
     metadata: JsonObject = Field(default_factory=dict)
+    notify: list[Label] = Field(default_factory=list, max_length=int(COMPLETIONS), description="Names of destinations.")
 
 
 class RunFailureShown(Shown):

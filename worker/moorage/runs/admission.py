@@ -34,6 +34,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
+from moorage.messages import completions
 from moorage.runs import admission_statements as statements
 from moorage.runs import authority, letting_go, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of
@@ -69,6 +70,8 @@ class Start:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, Any] | None = None
+    notify: tuple[str, ...] = ()
+    """Destinations that the run's end is told to."""
 
     @property
     def input_sha256(self) -> str:
@@ -221,6 +224,7 @@ def check(caller: Caller, info: BodyInfo, start: Start) -> None:
         (scopes.check_derived if scopes.is_derived(start.scope) else scopes.check_declared)(start.scope)
     if start.input.size > JOURNAL_VALUE_BYTES:
         raise PayloadTooLarge(f"the input passes {JOURNAL_VALUE_BYTES} bytes", limit=int(JOURNAL_VALUE_BYTES))
+    completions.check(start.notify)
     size = canonical.size(canonical.dumps(dict(start.metadata)))
     if size > METADATA_BYTES:
         raise RunMetadataTooLarge(f"{size} bytes of metadata; the limit is {METADATA_BYTES}", limit=int(METADATA_BYTES))
@@ -246,6 +250,8 @@ async def commit(
         unknown = ExecutionUnknown("no execution is pending under this run's scope")
         tx.require(statements.IS_PENDING, unknown, scope=start.scope)
     planned = planning(tx, stored)
+    if start.notify:
+        completions.plan(tx, start.subject, planned.run_id, start.notify)
     if upload is not None and stored.input.blob is not None:
         references.require_held(tx, stored.input.blob, upload)
         tx.run(

@@ -14,6 +14,8 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RUN_RETENTION_SECONDS
+from moorage.messages import waits
+from moorage.messages.outbox_statements import FORGET_COMPLETIONS
 from moorage.runs import due_statements as statements
 from moorage.runs import retiring
 from moorage.runs.errors_text import error_json
@@ -51,6 +53,7 @@ class RunsDue:
         append_selected(tx, CLOCK, "run.reaped", statements.REAPING, execution=item)
         wake(tx, statements.REAPED_PARENT, execution=item)
         reaped = tx.run(statements.REAP, execution=item, error=_LAPSED)
+        waits.cancel_all(tx, statements.REAPED, execution=item)
         tx.run(statements.LET_GO, execution=item)
         rested = tx.run(statements.REST, execution=item)
         poked = tx.run(statements.LOOK_AGAIN, execution=item, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
@@ -87,6 +90,7 @@ class RunRetention:
         tx.run(statements.RETIRE_OLD, runs=runs)
         retiring.collect(tx, executions)
         references.release_selected(tx, statements.LISTED_RUNS, runs=runs, before=before)
+        tx.run(FORGET_COMPLETIONS, runs=runs)
         removed = tx.run(statements.REMOVE, runs=runs, before=before)
         awakeables.forget(tx, statements.FORGOTTEN, executions=listed)
         tx.run(FORGET_REPLAYS.replace("{executions}", statements.FORGOTTEN), executions=listed)

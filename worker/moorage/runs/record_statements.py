@@ -13,6 +13,9 @@ r.run_id, r.execution_id, r.body, r.scope, r.host, r.runner, r.plan_reference, r
 # One run with its result.
 SHOW = f"SELECT {_COLUMNS}, r.result FROM runs AS r WHERE r.run_id = :run_id"
 
+# Whose it is, for who asks whether somebody may see it.
+WHOSE = "SELECT body, created_by FROM runs WHERE run_id = :run_id"
+
 # The same, with whether somebody holds its execution: before that a run is merely accepted.
 JOB = f"""
 SELECT {_COLUMNS}, EXISTS (

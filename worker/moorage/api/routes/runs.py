@@ -33,6 +33,7 @@ from moorage.kernel.errors import (
     CancelTargetNotInFlight,
     CancelUnauthorized,
     CursorMismatch,
+    DestinationUnknown,
     EffectUnsettled,
     EntryUnknown,
     ExecutionBusy,
@@ -104,7 +105,7 @@ _AGAIN: dict[int | str, dict[str, Any]] = {
 }
 
 
-@api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING))
+@api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING, DestinationUnknown))
 async def start_run(request: ApiRequest, sent: RunSent, wait_seconds: WaitSeconds = 0) -> Response:
     """Start a run of a body. The answer refers to a row that is there already; `Location` is where the run is to be seen.
 
@@ -154,6 +155,7 @@ async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
         config=configuration.values,
         retry=None if sent.retry is None else sent.retry.model_dump(),
         config_revision=configuration.revision,
+        notify=tuple(sent.notify) if isinstance(sent, RunSent) else (),
     )
 
 
