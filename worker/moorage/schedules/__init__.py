@@ -1,1 +1,1 @@
-"""Schedules: what is started again and again, by cron or interval."""
+"""Schedules: bodies that are started, or records that are published, again and again."""

@@ -1,0 +1,190 @@
+"""The SQL of schedules and of what became of their windows.
+
+Whoever starts a window moves `current_window`, and plans on the value that it read: of two that start at once one fails.
+"""
+
+_NAMES = """
+s.name, s.cron, s.every_ms, s.timezone, s.overlap, s.catch_up, s.catch_up_ms, s.paused, s.anchor, s.next_at, s.waiting,
+s.current_window, s.created_by, s.credential, s.created_at, s.updated_at, s.target
+""".strip()
+
+# What the window that was started last has started, and whether that goes on. A run or a record that was removed has ended.
+_CURRENT = """
+LEFT JOIN schedule_triggers AS t ON t.schedule = s.name AND t.window_start = s.current_window
+LEFT JOIN runs AS r ON r.run_id = t.run_id
+LEFT JOIN records AS c ON c.id = t.record
+""".strip()
+_BUSY = "((r.run_id IS NOT NULL AND r.ended_at IS NULL) OR (c.id IS NOT NULL AND c.state IN ('ready', 'claimed')))"
+
+_SCHEDULE = f"""
+SELECT {_NAMES}, coalesce({_BUSY}, 0) AS busy, k.grants AS grants, t.run_id AS current_run, t.record AS current_record,
+    CASE WHEN s.waiting = 1
+        THEN (SELECT count(*) FROM schedule_triggers AS q WHERE q.schedule = s.name AND q.state = 'queued') ELSE 0
+    END AS queued
+FROM schedules AS s {_CURRENT}
+LEFT JOIN credentials AS k ON k.id = s.credential AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+"""
+
+# One schedule, with the grants of its credential as long as that is alive.
+SCHEDULE = f"{_SCHEDULE} WHERE s.name = :name"
+
+# A page of schedules by name.
+SCHEDULES = f"{_SCHEDULE} WHERE s.name > :after ORDER BY s.name LIMIT CAST(:limit AS INTEGER)"
+
+# The schedule is as it was when the transaction was planned.
+UNCHANGED = """
+SELECT 1 FROM schedules WHERE name = :name AND next_at IS :next_at AND current_window IS :current_window
+    AND updated_at = :updated_at
+"""
+
+# There is no schedule of this name yet.
+IS_NEW = "SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM schedules WHERE name = :name)"
+
+# Declares a schedule, or declares it anew; what is under way and waits stays.
+PUT = """
+INSERT INTO schedules (name, cron, every_ms, timezone, overlap, catch_up, catch_up_ms, paused, anchor, next_at, created_by,
+    credential, created_at, updated_at, target)
+VALUES (:name, :cron, :every_ms, :timezone, :overlap, :catch_up, :catch_up_ms, :paused, :anchor, :new_next_at, :caller,
+    :credential, :now, :now, :target)
+ON CONFLICT (name) DO UPDATE SET cron = excluded.cron, every_ms = excluded.every_ms, timezone = excluded.timezone,
+    overlap = excluded.overlap, catch_up = excluded.catch_up, catch_up_ms = excluded.catch_up_ms, paused = excluded.paused,
+    anchor = excluded.anchor, next_at = excluded.next_at, created_by = excluded.created_by,
+    credential = excluded.credential, updated_at = excluded.updated_at, target = excluded.target
+"""
+
+# Pauses a schedule or lets it go on.
+SET_PAUSED = "UPDATE schedules SET paused = :paused, next_at = :new_next_at, updated_at = :now WHERE name = :name"
+
+# Removes a schedule. What became of its windows is remembered: made anew it starts none of them twice.
+DELETE = "DELETE FROM schedules WHERE name = :name"
+
+# The windows that wait go with their schedule.
+DROP_QUEUED = """
+UPDATE schedule_triggers SET state = 'skipped', error = '{"reason":"deleted"}'
+WHERE schedule = :name AND state = 'queued'
+"""
+
+
+# What became of a window, if it came.
+TRIGGER = """
+SELECT schedule, window_start, window_end, trigger_id, state, run_id, record, backfill, created_at, started_at, error
+FROM schedule_triggers WHERE schedule = :name AND window_start = :window_start
+"""
+
+# A page of a schedule's windows, the latest first.
+TRIGGERS = """
+SELECT schedule, window_start, window_end, trigger_id, state, run_id, record, backfill, created_at, started_at, error
+FROM schedule_triggers WHERE schedule = :name AND window_start < :before
+ORDER BY window_start DESC LIMIT CAST(:limit AS INTEGER)
+"""
+
+# Notes what became of a window. That it came already breaks the transaction: nothing fires twice.
+INSERT_TRIGGER = """
+INSERT INTO schedule_triggers (schedule, window_start, window_end, trigger_id, state, run_id, record, created_at, started_at,
+    error)
+VALUES (:name, :window_start, :window_end, :trigger_id, :state, :run_id, :record, :now,
+    CASE WHEN :state = 'started' THEN CAST(:now AS INTEGER) END, :error)
+"""
+
+# A window that waited has had its turn.
+END_QUEUED = """
+UPDATE schedule_triggers SET state = :state, run_id = :run_id, record = :record, error = :error,
+    started_at = CASE WHEN :state = 'started' THEN CAST(:now AS INTEGER) END
+WHERE schedule = :name AND window_start = :window_start AND state = 'queued'
+"""
+
+# The window waits still.
+IS_QUEUED = "SELECT 1 FROM schedule_triggers WHERE schedule = :name AND window_start = :window_start AND state = 'queued'"
+
+# The one window that coalesce waits with gives its place to a later one; backfills wait on their own.
+COALESCE = """
+UPDATE schedule_triggers SET state = 'coalesced' WHERE schedule = :name AND state = 'queued' AND backfill = 0
+"""
+
+# Where the schedule stands after a window: `started` is that window if it started something.
+ADVANCE = """
+UPDATE schedules SET next_at = :new_next_at, current_window = coalesce(:started, current_window),
+    waiting = EXISTS (SELECT 1 FROM schedule_triggers AS q WHERE q.schedule = :name AND q.state = 'queued')
+WHERE name = :name
+"""
+
+# Forgets two windows that are older than they are remembered, whenever one comes.
+SWEEP = """
+DELETE FROM schedule_triggers WHERE schedule = :name AND window_start IN (
+    SELECT o.window_start FROM schedule_triggers AS o WHERE o.schedule = :name AND o.window_start < :old
+        AND o.state <> 'queued' ORDER BY o.window_start LIMIT 2
+)
+"""
+
+# Lets past windows wait for their turn, unless they started something or wait already.
+BACKFILL = """
+INSERT INTO schedule_triggers (schedule, window_start, window_end, trigger_id, state, backfill, created_at)
+SELECT :name, one.value ->> 0, one.value ->> 1, one.value ->> 2, 'queued', 1, CAST(:now AS INTEGER)
+FROM json_each(:windows) AS one WHERE true
+ON CONFLICT (schedule, window_start) DO UPDATE SET state = 'queued', backfill = 1, window_end = excluded.window_end,
+    created_at = excluded.created_at, error = NULL
+WHERE schedule_triggers.state IN ('skipped', 'coalesced', 'failed')
+RETURNING window_start
+"""
+
+# The line has room for so many more windows.
+HAS_ROOM = """
+SELECT 1 WHERE CAST(:more AS INTEGER) + (
+    SELECT count(*) FROM schedule_triggers WHERE schedule = :name AND state = 'queued'
+) <= CAST(:most AS INTEGER)
+"""
+
+_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_fired' AND f.item = s.name)"
+
+# The start of the first window of all schedules.
+EARLIEST = f"""
+SELECT s.next_at AS due FROM schedules AS s WHERE s.next_at IS NOT NULL AND {_NOT_ASIDE} ORDER BY s.next_at LIMIT 1
+"""
+
+# The schedules of which a window has begun.
+DUE = f"""
+SELECT s.name AS item, s.next_at AS due FROM schedules AS s WHERE s.next_at <= :now AND {_NOT_ASIDE}
+ORDER BY s.next_at, s.name LIMIT CAST(:limit AS INTEGER)
+"""
+
+# Schedules whose first waiting window may have its turn, and since when: what was started last has ended, or, where records
+# are published after the fact, nothing need end.
+_READY = f"""
+SELECT s.name AS item, max(q.created_at, coalesce(r.ended_at, c.ended_at, q.created_at)) AS due
+FROM schedules AS s INDEXED BY schedules_waiting
+CROSS JOIN schedule_triggers AS q ON q.schedule = s.name AND q.window_start = (
+    SELECT min(w.window_start) FROM schedule_triggers AS w WHERE w.schedule = s.name AND w.state = 'queued'
+) {_CURRENT}
+WHERE s.waiting = 1 AND s.paused = 0
+    AND (NOT coalesce({_BUSY}, 0) OR (q.backfill = 1 AND s.target ->> '$.record' IS NOT NULL))
+    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_resumed' AND f.item = s.name)
+"""
+EARLIEST_READY = f"SELECT due FROM ({_READY}) ORDER BY due LIMIT 1"
+READY = f"SELECT item, due FROM ({_READY}) WHERE due <= :now ORDER BY due, item LIMIT CAST(:limit AS INTEGER)"
+
+# The window of a schedule that has waited for longest.
+FIRST_QUEUED = """
+SELECT window_start, window_end, backfill FROM schedule_triggers WHERE schedule = :name AND state = 'queued'
+ORDER BY window_start LIMIT 1
+"""
+
+# What has become of the window that is next, if somebody started or asked for it already.
+NEXT_TRIGGER = """
+SELECT state FROM schedule_triggers
+WHERE schedule = :name AND window_start = (SELECT next_at FROM schedules WHERE name = :name)
+"""
+
+# Notes that windows were passed over, in the row of the first of them, unless something became of that one.
+MISSED = """
+INSERT INTO schedule_triggers (schedule, window_start, window_end, trigger_id, state, created_at, error)
+VALUES (:name, :window_start, :window_end, :trigger_id, 'skipped', :now, :error)
+ON CONFLICT (schedule, window_start) DO NOTHING
+"""
+
+# What a backfill did, for whoever asks again under its key.
+BACKFILLED = """
+SELECT json_object('windows', CAST(:windows AS INTEGER), 'queued', (
+    SELECT count(*) FROM schedule_triggers
+    WHERE schedule = :name AND state = 'queued' AND backfill = 1 AND created_at = :now
+))
+"""
