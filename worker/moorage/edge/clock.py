@@ -34,6 +34,7 @@ from moorage.edge.runners import RunnerStubs
 from moorage.edge.settings import TEST_CLOCK, text
 from moorage.edge.spans import spans_of
 from moorage.edge.storage import blobs, database
+from moorage.edge.worker_bodies import WorkerBodies
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
 from moorage.store.ports import Database
@@ -156,7 +157,8 @@ class Clock(DurableObject):
         await self._clocks.wake_all(dues, now)
 
     def _works(self) -> list[DueWork]:
-        return due_works(blobs(self.env), settings.read(self.env).settings.project)
+        told = settings.read(self.env).settings
+        return due_works(blobs(self.env), told.project, WorkerBodies(), told.runners)
 
     async def _guarded(self, work: Callable[[], Awaitable[Drained]]) -> Drained | None:
         """What was drained, or None when that failed as a whole. An alarm that raises is lost after six times."""

@@ -7,24 +7,24 @@ may wait for: caches, the test clock's offset, when the Clock is known to ring.
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyodide.ffi import JsException
 
 from moorage.api.assembly import assemble
+from moorage.api.listening import Listening
 from moorage.api.ports import Poke
-from moorage.bodies.registry import Registry
 from moorage.edge import settings, storage
 from moorage.edge.arming import KnownAlarms
 from moorage.edge.bell import BellStubs
 from moorage.edge.clocks import KEEPER, ClockStubs
 from moorage.edge.convert import message_of
 from moorage.edge.runners import RunnerStubs
+from moorage.edge.worker_bodies import REGISTRY, WorkerBodies
 from moorage.kernel.errors import DeploymentError, MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import BodyInfo
 from moorage.timers.bell import Quiet, Ring
 from moorage.timers.clock import upcoming
 from moorage.timers.due import Shard
@@ -35,26 +35,10 @@ _SETTLE_SECONDS: Final = 10.0
 """How long the test clock's answer waits for runs that it made due."""
 
 
-_REGISTRY: Final = Registry.of("bodies")
-
-
-class WorkerBodies:
-    """The bodies of the package beside the entry module, as requests see them."""
-
-    def get(self, name: str) -> BodyInfo | None:
-        return _REGISTRY.info(name) if name in _REGISTRY else None
-
-    def infos(self) -> Sequence[BodyInfo]:
-        return _REGISTRY.infos()
-
-    def check_input(self, name: str, value: Any) -> None:
-        _REGISTRY.check_input(name, value)
-
-
 class Isolate:
     """What one isolate keeps between requests: caches, the test clock's offset, when the Clock is known to ring."""
 
-    registry = _REGISTRY
+    registry = REGISTRY
 
     def __init__(self, env: Any) -> None:
         variables = settings.read(env)
@@ -64,6 +48,7 @@ class Isolate:
         self.alarms = KnownAlarms()
         self.quiet = Quiet(time.monotonic)
         self.unheard: dict[str, float] = {}
+        self.listening = Listening(lambda: time.monotonic() * 1000)
         self.ports = assemble(
             database=lambda: storage.database(env),
             blobs=storage.blobs(env),
