@@ -54,7 +54,7 @@ class Application:
             raise RuntimeError(f"cannot serve {scope['type']}")
         surface = self._usual if ports.test_clock is None else self._testing
         now = ports.now()
-        db = RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended)
+        db = RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended, ports.entered)
         exchange = Exchange(ports, db, ids.new("req", now), now, ports.ticks(), surface.document)
         headers = Headers(scope=scope)
         finish = _finisher(send, exchange, headers, head=scope["method"] == "HEAD")

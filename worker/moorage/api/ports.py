@@ -4,7 +4,7 @@ The edge makes `Ports` from a Worker's bindings, tests make them from SQLite.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -171,6 +171,8 @@ class Ports:
     binding: recovery.Gate = field(default_factory=recovery.Gate)
     ticks: Callable[[], float] = lambda: time.perf_counter() * 1000
     works: Sequence[DueWork] = ()
+    entered: Callable[[Collection[str]], None] = lambda types: None
+    """Told, after each commit that appends to history, the types of what was appended. Returns at once and never fails."""
     lateness: Lateness = field(default_factory=lambda: Lateness((), time.monotonic))
 
     async def admit_effects(self) -> None:

@@ -2,10 +2,11 @@
 which it made work (clause records.claim-wait).
 
 So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
-what was woken in the transaction is what is poked, and whose end was told there is seen by those who watch it.
+is heard by whoever tells those who subscribed; what was woken in the transaction is what is poked, and whose end was told
+there is seen by those who watch it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from moorage.api.ports import Ended, Poke
@@ -43,11 +44,13 @@ class RingingDatabase:
         ring: Callable[[Mapping[str, Ring]], None],
         poke: Callable[[Sequence[Poke]], None],
         ended: Callable[[Sequence[Ended]], None] = lambda runs: None,
+        entered: Callable[[Collection[str]], None] = lambda types: None,
     ) -> None:
         self._behind = behind
         self._ring = ring
         self._poke = poke
         self._ended = ended
+        self._entered = entered
         self.cost = behind.cost
 
     async def read(self, reading: Reading) -> None:
@@ -72,6 +75,8 @@ class RingingDatabase:
                 rings[kind] = rings.get(kind, Ring()) + _ring(told.type, number)
         if rings:
             self._ring(dict(list(rings.items())[:RINGS]))
+        if transaction.entered:
+            self._entered(transaction.entered)
         if answered and (pokes := _pokes(transaction)):
             self._poke(pokes)
         if answered and (ended := _ends(transaction)):

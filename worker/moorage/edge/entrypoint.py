@@ -4,6 +4,7 @@ The application is built at import, which is part of the deployed snapshot; what
 request and kept for the life of the isolate.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -47,10 +48,14 @@ class Default(WorkerEntrypoint):
             if not isolate.rings_before(due, shard):
                 self.ctx.waitUntil(clock.wake(due, shard))
 
+        def entered(types: Collection[str]) -> None:
+            tell = lambda: wake(isolate.now(), "messages")  # noqa: E731
+            isolate.listening.entered(types, isolate.ports.database, tell, self.ctx.waitUntil)
+
         bells = BellStubs(self.env, isolate.quiet, self.ctx.waitUntil)
         runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)
         lives = LiveStubs(self.env, lambda: isolate.offset or 0, isolate.unheard, self.ctx.waitUntil)
-        ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners, lives=lives)
+        ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners, lives=lives, entered=entered)
         if isolate.ports.settings.otlp is not None:
             ports = replace(ports, spans=spans_of(self.env, isolate.ports.settings.otlp, self.ctx.waitUntil))
         if not isolate.has_test_clock:

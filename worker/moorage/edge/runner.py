@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from workers import DurableObject
@@ -184,7 +184,7 @@ class _Crew:
 
     def _database(self) -> Database:
         database = storage.database(self._env)
-        return _Committing(database, self._bells.ring, self._runners.poke, self._ended, self._committed)
+        return _Committing(database, self._bells.ring, self._runners.poke, self._ended, self._entered, self._committed)
 
     def _ended(self, runs: Sequence[Ended]) -> None:
         """Runs have ended: the host's own, of which its hub is told, and others that these superseded or stopped."""
@@ -194,6 +194,12 @@ class _Crew:
             else:
                 self._lives.changed(run.run_id, run.runner)
             self._spans.ended(run.run_id)
+
+    def _entered(self, types: Collection[str]) -> None:
+        """Whoever is subscribed to history is told."""
+        isolate = self._isolate
+        tell = lambda: self._wake(isolate.now(), "messages")  # noqa: E731
+        isolate.listening.entered(types, isolate.ports.database, tell, self._later)
 
     def _committed(self) -> None:
         """What was stored may be told in history, which will be sealed, or have woken somebody, of which the Clock makes
@@ -211,8 +217,10 @@ class _Crew:
 class _Committing(RingingDatabase):
     """A RingingDatabase that says when something was committed."""
 
-    def __init__(self, behind: Database, ring: Any, poke: Any, ended: Any, committed: Callable[[], None]) -> None:
-        super().__init__(behind, ring, poke, ended)
+    def __init__(
+        self, behind: Database, ring: Any, poke: Any, ended: Any, entered: Any, committed: Callable[[], None]
+    ) -> None:
+        super().__init__(behind, ring, poke, ended, entered)
         self._committed = committed
 
     async def commit(self, transaction: Transaction) -> None:

@@ -1,6 +1,7 @@
 """Appending to history: the only way in, always as part of the mutation's own transaction (clause history.append).
 
-Every entry is also noted in the transaction's `told`, by which those who wait for what it tells are woken after the commit.
+Every entry is also noted in the transaction's `told`, by which those who wait for what it tells are woken after the commit,
+and its type in `entered`, by which whoever is subscribed to history is told of it.
 """
 
 from collections import Counter
@@ -18,6 +19,9 @@ CLOCK: Final = "moorage:clock"
 
 _WITH_KINDS = "RETURNING kind"
 """Only the database knows of which kind the rows of a selection are."""
+
+UNKNOWN: Final = "?"
+"""Stands for the type of entries whose type only the database knows."""
 
 ENDS_OF_RUNS: Final = frozenset({"run.closed", "run.reaped"})
 _WITH_RUNS = "RETURNING kind, subject, (SELECT r.runner FROM runs AS r WHERE r.run_id = subject) AS runner"
@@ -78,6 +82,7 @@ def append_selected(
     """
     template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
     sql = template.replace("{selection}", selection) + (_WITH_RUNS if type_ in ENDS_OF_RUNS else _WITH_KINDS)
+    tx.entered.add(type_)
     appended = tx.run(sql, type=type_, actor=actor, **parameters)
     tx.told.append(Told(type_, appended))
     return appended
@@ -90,11 +95,13 @@ def append_told(tx: Transaction, selection: str, *, many: bool = False, **parame
     """
     template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
     sql = template.replace(":type", "chosen.type").replace(":actor", "chosen.actor").replace("{selection}", selection)
+    tx.entered.add(UNKNOWN)
     return tx.run(sql, **parameters)
 
 
 def _tell(tx: Transaction, events: Sequence[Event]) -> None:
     for type_ in {event.type for event in events}:
+        tx.entered.add(type_)
         kinds = Counter(event.kind for event in events if event.type == type_ and event.kind is not None)
         if kinds:
             tx.told.append(Told(type_, kinds))

@@ -115,6 +115,8 @@ class Transaction(Batch):
         self.refusals: dict[str, Exception] = {}
         self.told: list[Told] = []
         self.poked: list[Answer] = []
+        self.entered: set[str] = set()
+        """Types of the entries that it appends to history, as far as they are known before the commit."""
 
     def require(self, select: str, or_raise: Exception, **parameters: Scalar) -> None:
         """Abort the whole batch with `or_raise` unless `select` yields a row (clause store.conflict)."""
