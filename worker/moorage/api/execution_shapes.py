@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from moorage.api.fields import Epoch, JsonObject, ProblemShown, Sent, Shown, ShownInstant
-from moorage.api.operations import BodyName, KeyedSent, OperationSent, ScopeName, Sha256
+from moorage.api.operation_parts import BodyName, KeyedSent, ScopeName, Sha256
+from moorage.api.operations import OperationSent
 from moorage.guards.model import EvidenceClass
 from moorage.journal.model import Kind, State
 from moorage.kernel.limits import (

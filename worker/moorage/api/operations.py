@@ -4,96 +4,41 @@ Each becomes the operation of `runs.protocol` that it names. A value is any JSON
 `PUT /executions/{id}/blobs` before.
 """
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from moorage.api.fields import JsonObject, Line, Sent, SentInstant
+from moorage.api.operation_parts import (
+    Attempt,
+    BlobSent,
+    BodyName,
+    KeyedSent,
+    Position,
+    ScopeName,
+    StepFailureSent,
+    Text,
+    Valued,
+    exactly_one,
+    value_of,
+)
 from moorage.guards.model import EntityLease
-from moorage.journal.model import NO_INPUT, EntryKey, Kind, Value
-from moorage.kernel import canonical
-from moorage.kernel.errors import FailureTag
+from moorage.journal.model import Kind
 from moorage.kernel.instants import render
 from moorage.kernel.limits import (
     APPLY_OPERATIONS,
     AWAKE_TTL_SECONDS,
-    BODY_NAME_CHARACTERS,
+    EVENT_LOOK_BACK_DEFAULT,
+    EVENT_LOOK_BACK_SECONDS,
+    EVENT_WAIT_KEYS,
     ID_CHARACTERS,
-    JOURNAL_VALUE_BYTES,
     PUBLISH_BATCH,
     RECORD_PARENTS,
     RECORD_PRIORITY,
-    RETRY_ATTEMPTS,
-    TEXT_CHARACTERS,
 )
 from moorage.runs import protocol
-from moorage.runs.protocol import Failure, Operation
-
-S = TypeVar("S", bound="Sent")
-
-_Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS))]
-Label = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS), description="The step's label.")]
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 in lower-case hex.")]
-_POSITION = r"^[0-9]{1,9}(\.[0-9]{1,9}/[0-9]{1,9})*$"
-Position = Annotated[
-    str,
-    Field(max_length=int(TEXT_CHARACTERS), pattern=_POSITION, description="Where in the body it is asked for."),
-]
-Attempt = Annotated[int, Field(ge=1, le=10 * int(RETRY_ATTEMPTS))]
-BodyName = Annotated[str, Field(min_length=1, max_length=int(BODY_NAME_CHARACTERS), description="A body's name.")]
-ScopeName = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), description="What the execution is of.")]
-
-
-class BlobSent(Sent):
-    """A value that was stored before: its digest, and the bytes of its canonical JSON."""
-
-    sha256: Sha256
-    size: int = Field(ge=0, le=int(JOURNAL_VALUE_BYTES))
-
-    def value(self) -> Value:
-        """What the substrate takes."""
-        return Value(None, self.size, self.sha256)
-
-
-class StepFailureSent(Sent):
-    """Why a step or a run failed: a tag of the closed set, a sentence for people, and what it was about."""
-
-    tag: Annotated[FailureTag, Field(strict=False)]
-    message: str = Field(max_length=64 * int(TEXT_CHARACTERS))
-    code: _Text | None = None
-    step: Label | None = None
-
-    def failure(self) -> Failure:
-        """What the substrate takes."""
-        return Failure(self.tag.value, self.message, self.code, self.step)
-
-
-class KeyedSent(Sent):
-    """An entry by its key; without a hash, that of a step without input."""
-
-    label: Label
-    input_sha256: Sha256 = NO_INPUT
-
-    @property
-    def key(self) -> EntryKey:
-        """What the substrate takes."""
-        return EntryKey(self.label, self.input_sha256)
-
-
-class _Valued(KeyedSent):
-    """An entry with a value: any JSON, null too, or a blob; one of the two."""
-
-    value: Any = None
-    blob: BlobSent | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        return _exactly_one(self, "value")
-
-    def told(self) -> Value:
-        """What the substrate takes."""
-        return _value(self.value, self.blob)
+from moorage.runs.protocol import Operation
 
 
 class ClaimOp(KeyedSent):
@@ -109,7 +54,7 @@ class ClaimOp(KeyedSent):
         return protocol.Claim(self.key, self.kind, self.position, self.until)
 
 
-class RecordOp(_Valued):
+class RecordOp(Valued):
     """Record the value of a claimed entry. The first that is recorded stands."""
 
     op: Literal["record"]
@@ -119,7 +64,7 @@ class RecordOp(_Valued):
         return protocol.Record(self.key, self.told())
 
 
-class PutOp(_Valued):
+class PutOp(Valued):
     """Claim and record at once what has no effect outside."""
 
     op: Literal["put"]
@@ -138,7 +83,7 @@ class FailOp(KeyedSent):
     attempt: Attempt
     failure: StepFailureSent
     next_attempt_at: SentInstant | None = None
-    bound: _Text | None = Field(default=None, description="The bound that was struck, if one was.")
+    bound: Text | None = Field(default=None, description="The bound that was struck, if one was.")
 
     def operation(self) -> Operation:
         """What the substrate takes."""
@@ -181,6 +126,23 @@ class AwaitOp(KeyedSent):
         return protocol.Await(self.key, self.position, self.awakeable)
 
 
+class AwaitEventOp(KeyedSent):
+    """Wait for an event that has one of `keys`, is of one of `types` and fits `match`; at least a key or a type is named."""
+
+    op: Literal["await_event"]
+    position: Position
+    keys: list[Line] = Field(default_factory=list, max_length=int(EVENT_WAIT_KEYS))
+    types: list[Line] = Field(default_factory=list, max_length=int(EVENT_WAIT_KEYS))
+    match: JsonObject | None = None
+    timeout_at: SentInstant | None = None
+    look_back_seconds: float = Field(default=int(EVENT_LOOK_BACK_DEFAULT), ge=0, le=int(EVENT_LOOK_BACK_SECONDS))
+
+    def operation(self) -> Operation:
+        """What the substrate takes."""
+        filters = (self.keys, self.types, self.match)
+        return protocol.AwaitEvent(self.key, self.position, *filters, self.timeout_at, float(self.look_back_seconds))
+
+
 class StartChildOp(KeyedSent):
     """Start another run as a child, in the same transaction; without `scope`, under the parent's."""
 
@@ -193,11 +155,11 @@ class StartChildOp(KeyedSent):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        return _exactly_one(self, "input")
+        return exactly_one(self, "input")
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.StartChild(self.key, self.position, self.body, _value(self.input, self.blob), self.scope)
+        return protocol.StartChild(self.key, self.position, self.body, value_of(self.input, self.blob), self.scope)
 
 
 class PublishedSent(Sent):
@@ -228,7 +190,7 @@ class PublishOp(KeyedSent):
         return protocol.Publish(self.key, self.position, [one.wire() for one in self.records])
 
 
-class CommitCursorOp(_Valued):
+class CommitCursorOp(Valued):
     """Move a cursor of the scope that has the revision `expected`, 0 for none, and publish records with it."""
 
     op: Literal["commit_cursor"]
@@ -246,8 +208,8 @@ class CommitCursorOp(_Valued):
 class EntityLeaseSent(Sent):
     """An entity that the execution holds, as `hold_entity` was answered."""
 
-    namespace: _Text
-    key: _Text
+    namespace: Text
+    key: Text
     epoch: int = Field(ge=1, le=2**53 - 1)
 
 
@@ -255,8 +217,8 @@ class AdmitGuardOp(KeyedSent):
     """Admit the callback of a claimed entry: send only once it is answered as admitted. One a list."""
 
     op: Literal["admit_guard"]
-    holder: _Text
-    destination: _Text | None = None
+    holder: Text
+    destination: Text | None = None
     publication: bool = False
     entities: list[EntityLeaseSent] = Field(default_factory=list, max_length=16)
 
@@ -270,8 +232,8 @@ class ReleaseGuardOp(Sent):
     """Remove one's own guard once its callback has returned, in the list that records the outcome."""
 
     op: Literal["release_guard"]
-    token: _Text
-    holder: _Text
+    token: Text
+    holder: Text
 
     def operation(self) -> Operation:
         """What the substrate takes."""
@@ -282,8 +244,8 @@ class HoldEntityOp(Sent):
     """Hold an entity, or extend the lease on it: no other execution works on it meanwhile."""
 
     op: Literal["hold_entity"]
-    namespace: _Text
-    key: _Text
+    namespace: Text
+    key: Text
 
     def operation(self) -> Operation:
         """What the substrate takes."""
@@ -294,8 +256,8 @@ class LetEntityOp(Sent):
     """Let go of an entity."""
 
     op: Literal["let_entity"]
-    namespace: _Text
-    key: _Text
+    namespace: Text
+    key: Text
 
     def operation(self) -> Operation:
         """What the substrate takes."""
@@ -346,14 +308,14 @@ class CloseOp(Sent):
         if (self.status == "failed") != (self.error is not None):
             raise PydanticCustomError("error", "a failed run has an error, and no other has")
         if self.status == "success":
-            return _exactly_one(self, "result")
+            return exactly_one(self, "result")
         if {"result", "blob"} & self.model_fields_set:
             raise PydanticCustomError("result", "only a success has a result")
         return self
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        result = _value(self.result, self.blob) if self.status == "success" else None
+        result = value_of(self.result, self.blob) if self.status == "success" else None
         return protocol.Close(self.status, result, None if self.error is None else self.error.failure())
 
 
@@ -365,6 +327,7 @@ OperationSent = Annotated[
     | GiveUpOp
     | MintOp
     | AwaitOp
+    | AwaitEventOp
     | StartChildOp
     | PublishOp
     | CommitCursorOp
@@ -377,13 +340,3 @@ OperationSent = Annotated[
     | CloseOp,
     Field(discriminator="op"),
 ]
-
-
-def _exactly_one(sent: S, name: str) -> S:
-    if (name in sent.model_fields_set) == ("blob" in sent.model_fields_set):
-        raise PydanticCustomError("one_value", "has either {name} or blob", {"name": name})
-    return sent
-
-
-def _value(given: Any, blob: BlobSent | None) -> Value:
-    return blob.value() if blob is not None else Value.of(canonical.dumps(given))

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from moorage.api.execution_shapes import StepRetrySent, StopShown
 from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
-from moorage.api.operations import BodyName, Label, ScopeName
+from moorage.api.operation_parts import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import COMPLETIONS, ID_CHARACTERS

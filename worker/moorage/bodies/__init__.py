@@ -26,6 +26,7 @@ from moorage.bodies.errors import (
     StepOverlap,
     TimedOut,
 )
+from moorage.bodies.events import Arrival, Event, EventWait
 from moorage.bodies.fetch import Response
 from moorage.bodies.handles import Cursor
 from moorage.bodies.joins import BranchFailure, Partial, Won
@@ -37,6 +38,7 @@ from moorage.bodies.waits import Awakeable, Resolution
 
 __all__ = [
     "ONCE",
+    "Arrival",
     "Awakeable",
     "Body",
     "BodyMisdeclared",
@@ -47,6 +49,8 @@ __all__ = [
     "Dispatch",
     "EffectOutsideStep",
     "EffectUndeclared",
+    "Event",
+    "EventWait",
     "Failed",
     "InDoubt",
     "Partial",

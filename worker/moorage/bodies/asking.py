@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -290,7 +290,7 @@ async def awaited(engine: Core, handle: Awakeable) -> Any:
     branch, token = await engine.begin(handle.label)
     try:
         position, entry = engine.ask(branch, key)
-        entry = await _until_ended(
+        entry = await until_ended(
             engine, key, entry, lambda: Await(key, position, handle.id), "wait", position, handle.deadline, handle.id
         )
         return canonical.stored(await ended(engine, entry))
@@ -301,11 +301,11 @@ async def awaited(engine: Core, handle: Awakeable) -> Any:
 async def child(engine: Core, branch: Branch, key: EntryKey, operation: Callable[[str], Operation]) -> Any:
     """The recorded end of a child run."""
     position, entry = engine.ask(branch, key)
-    entry = await _until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
+    entry = await until_ended(engine, key, entry, lambda: operation(position), "child", position, None, None)
     return canonical.stored(await ended(engine, entry))
 
 
-async def _until_ended(
+async def until_ended(
     engine: Core,
     key: EntryKey,
     entry: Entry | None,
@@ -314,6 +314,7 @@ async def _until_ended(
     position: str,
     until: Instant | None,
     ref: str | None,
+    about: Mapping[str, Any] | None = None,
 ) -> Entry:
     """The entry of something outside, once that has ended. What was awaited before is not asked for again."""
     if entry is None or entry.state == "pending":
@@ -323,7 +324,7 @@ async def _until_ended(
         elif isinstance(outcome, Claimed):
             ref = outcome.ref or ref
     while entry is None or entry.state in ("pending", "waiting"):
-        wait = engine.wait(kind, key, until, ref)
+        wait = engine.wait(kind, key, until, ref, about)
         await engine.block(wait)
         entry = engine.replay.entries.get(key)
     return entry

@@ -21,6 +21,7 @@ from moorage.runs.guarding import MOST as MOST_GUARDING
 from moorage.runs.protocol import (
     AdmitGuard,
     Await,
+    AwaitEvent,
     Claim,
     Fail,
     GiveUp,
@@ -133,7 +134,7 @@ class Commits:
     def _note(self, operations: Iterable[Operation]) -> None:
         """These are claimed from now on: whoever gives up a branch gives them up, once they are on their way."""
         for operation in operations:
-            if isinstance(operation, (Claim, Await, StartChild)):
+            if isinstance(operation, (Claim, Await, AwaitEvent, StartChild)):
                 self.claims[operation.key] = operation.position
 
     async def now(self, *operations: Operation) -> list[Outcome]:

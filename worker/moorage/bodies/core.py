@@ -371,9 +371,16 @@ class Core:
             if not wait.future.done():
                 wait.future.set_result(None)
 
-    def wait(self, kind: Any, key: EntryKey, until: Instant | None = None, ref: str | None = None) -> Wait:
+    def wait(
+        self,
+        kind: Any,
+        key: EntryKey,
+        until: Instant | None = None,
+        ref: str | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> Wait:
         """A wait, not yet begun."""
-        return Wait(kind, key, future(), until, ref)
+        return Wait(kind, key, future(), until, ref, about or {})
 
     @property
     def deadline(self) -> Instant | None:

@@ -112,10 +112,12 @@ class Rejected(StepFailed):
 
 
 class TimedOut(StepFailed):
-    """The awakeable was neither resolved nor rejected before its deadline, an RFC 3339 instant."""
+    """The awakeable was neither resolved nor rejected, or no event came, before the deadline, an RFC 3339 instant."""
 
-    def __init__(self, label: str, deadline: str) -> None:
-        super().__init__(label, FailureTag.TIMED_OUT, f"nothing resolved it before {deadline}", "AwakeableTimedOut")
+    def __init__(
+        self, label: str, deadline: str, what: str = "nothing resolved it", code: str = "AwakeableTimedOut"
+    ) -> None:
+        super().__init__(label, FailureTag.TIMED_OUT, f"{what} before {deadline}", code)
         self.deadline = deadline
 
 

@@ -8,10 +8,10 @@ from typing import Final
 import httpx
 
 from moorage.bodies.errors import Failed, StepFailed, StepMisuse, text_of
-from moorage.bodies.retry_after import retry_after
 from moorage.bodies.values import Unrecordable
 from moorage.kernel.errors import FailureTag, MoorageError
 from moorage.kernel.instants import Instant
+from moorage.kernel.retry_after import retry_after
 from moorage.runs.errors_text import stored
 from moorage.runs.protocol import Failure
 

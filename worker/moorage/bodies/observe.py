@@ -10,6 +10,7 @@ from moorage.kernel.instants import Instant
 from moorage.runs.protocol import (
     AdmitGuard,
     Await,
+    AwaitEvent,
     Claim,
     Claimed,
     Close,
@@ -156,8 +157,8 @@ class Telling:
             after = replace(change, status="canceled", ended_at=now)
         elif isinstance(operation, Mint):
             after = replace(change, status="success", ended_at=now)
-        elif isinstance(outcome, Claimed) and isinstance(operation, (Await, StartChild, Claim)):
-            until = getattr(operation, "until", None)
+        elif isinstance(outcome, Claimed) and isinstance(operation, (Await, AwaitEvent, StartChild, Claim)):
+            until = operation.timeout_at if isinstance(operation, AwaitEvent) else getattr(operation, "until", None)
             waits = until is not None or not isinstance(operation, Claim)
             after = replace(
                 change,
@@ -199,6 +200,7 @@ _AFTERWARDS = (Record, Fail, GiveUp)
 _KINDS: Mapping[type[Any], Kind] = {
     Mint: "awakeable",
     Await: "wait",
+    AwaitEvent: "event",
     StartChild: "child",
     Publish: "publish",
     CommitCursor: "cursor",

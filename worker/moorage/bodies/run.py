@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from moorage.bodies import asking, fetch, joins, values
 from moorage.bodies.asking import Step, called, loaded
-from moorage.bodies.effects import Effects, arguments
+from moorage.bodies.effects import arguments
 from moorage.bodies.errors import ChildFailed, StepFailed
+from moorage.bodies.events import Waits
 from moorage.bodies.fetch import Request, Response
 from moorage.bodies.handles import Cursor, Journal, Metadata
 from moorage.bodies.joins import Partial, Won
@@ -33,7 +34,7 @@ T = TypeVar("T")
 LONGEST_SLEEP_SECONDS: Final = 10 * 366 * 86400
 
 
-class Run(Effects):
+class Run(Waits):
     """What a body gets as its first argument. Everything that reaches outside the body goes through it, and is recorded.
 
     Labels are those that the body declares in `effects`. A replay asks for the same in the same order and gets what was

@@ -13,7 +13,7 @@ from moorage.kernel.instants import Instant, render
 if TYPE_CHECKING:
     from moorage.bodies.core import Core
 
-WaitKind = Literal["sleep", "retry", "wait", "child", "flight", "guard", "entity"]
+WaitKind = Literal["sleep", "retry", "wait", "event", "child", "flight", "guard", "entity"]
 """`flight` is for another branch, and `guard` for a guard: until it is asked again, or until somebody releases it."""
 
 _REFERS: Final = {"child": "run_id", "guard": "guard"}
@@ -21,13 +21,15 @@ _REFERS: Final = {"child": "run_id", "guard": "guard"}
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A branch that is blocked. `until` is the instant at which it goes on, or at which it is worth looking again."""
+    """A branch that is blocked. `until` is the instant at which it goes on, or at which it is worth looking again. `about` is
+    for people."""
 
     kind: WaitKind
     key: EntryKey
     future: "asyncio.Future[None]"
     until: Instant | None = None
     ref: str | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timed(self) -> bool:
@@ -36,7 +38,7 @@ class Wait:
 
     def told(self) -> dict[str, Any]:
         """As people see it among what a run awaits."""
-        members: dict[str, Any] = {"label": self.key.label, "kind": self.kind}
+        members: dict[str, Any] = {"label": self.key.label, "kind": self.kind, **self.about}
         if self.ref is not None:
             members[_REFERS.get(self.kind, "awakeable")] = self.ref
         if self.until is not None:

@@ -12,9 +12,11 @@ State = Literal["pending", "waiting", "done", "failed", "canceled"]
 
 ENDED: Final[frozenset[State]] = frozenset({"done", "failed", "canceled"})
 
-Kind = Literal["step", "fetch", "sleep", "awakeable", "wait", "child", "publish", "cursor", "now", "random", "uuid", "join"]
-"""What an entry is about; `join` is who won a race of branches. All follow the same rules; the kind is for people and for
-the timeline."""
+Kind = Literal[
+    "step", "fetch", "sleep", "awakeable", "wait", "event", "child", "publish", "cursor", "now", "random", "uuid", "join"
+]
+"""What an entry is about; `event` waits for one, and `join` is who won a race of branches. All follow the same rules; the
+kind is for people and for the timeline."""
 
 NO_INPUT: Final = hashlib.sha256(b"moorage: no input").hexdigest()
 """The hash of an input that was not given, which is neither null nor an empty object."""

@@ -30,7 +30,7 @@ def repeated(operation: Operation, fence: Fence, now: Instant, standing: Standin
     key = getattr(operation, "key", None)
     entry = standing.get(key) if key is not None else None
     if entry is not None:
-        claims = operation.op in ("claim", "await", "start_child")
+        claims = operation.op in ("claim", "await", "await_event", "start_child")
         return taken(entry, fence, operation) if claims else Recorded(entry)
     match operation:
         case Claim():

@@ -19,6 +19,7 @@ from moorage.journal.model import Entry, EntryKey, Fence, Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import (
     EntryUnknown,
+    EventMatched,
     KindConflict,
     LeaseExpired,
     LeaseFenced,
@@ -33,11 +34,13 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
-from moorage.runs import answers, guarding, statements, values
+from moorage.messages.waits import Wanted, look
+from moorage.runs import answers, events, guarding, statements, values
 from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
 from moorage.runs.protocol import (
     AdmitGuard,
     Await,
+    AwaitEvent,
     Claim,
     Claimed,
     Close,
@@ -62,10 +65,13 @@ from moorage.store.transaction import Answer, Reading, Row
 from moorage.timers.due import Due
 
 _PLANS = 2 * REPLANS
+_LOOKS = 20
+"""How often events may come between looking for them and storing a wait."""
+
 _ABOUT_NO_ENTRY = (SetMetadata, ReleaseGuard, HoldEntity, LetEntity, Suspend, Close)
 _UNSTORED = (Mint, *_ABOUT_NO_ENTRY)
 _ENDINGS: Final[frozenset[type]] = frozenset({Suspend, Close})
-_CLAIMS = (Claim, Await, StartChild)
+_CLAIMS = (Claim, Await, AwaitEvent, StartChild)
 
 
 async def apply(ports: Ports, fence: Fence, operations: Sequence[Operation]) -> tuple[list[Outcome], list[Due]]:
@@ -117,6 +123,8 @@ def check(operations: Sequence[Operation]) -> None:
             if size > METADATA_BYTES:
                 detail = f"{size} bytes of metadata; the limit is {METADATA_BYTES}"
                 raise RunMetadataTooLarge(detail, size=size, limit=int(METADATA_BYTES))
+        if isinstance(one, AwaitEvent):
+            events.check(one)
         if isinstance(one, CommitCursor):
             check_client_id(one.name, "a cursor's name")
             if one.value.text is None or one.value.size > CURSOR_POSITION_BYTES:
@@ -166,7 +174,10 @@ class _Applying:
             except LeaseFenced:
                 return await self._lost(), []
         fresh = False
-        for _ in range(_PLANS):
+        wanted = events.wanted(self._operations)
+        if wanted:
+            await self._look(wanted)
+        for _ in range(_PLANS + (_LOOKS if wanted else 0)):
             planned = await self._planner.plan(fresh=fresh)
             try:
                 await ports.db.commit(planned.tx)
@@ -179,6 +190,9 @@ class _Applying:
             except KindChanged:
                 fresh = True
                 continue
+            except EventMatched:
+                await self._look(wanted)
+                continue
             except (Occupied, NotAdmitted, Denied) as refusal:
                 await self._guarded(refusal)
                 continue
@@ -189,7 +203,14 @@ class _Applying:
             suspended = [released["wake_at"]] if released and released["wake_at"] is not None else []
             due: list[Due] = [(instant, "runs") for instant in [*planned.due, *suspended]]
             return await self._answer(planned), due + [(instant, "records") for instant in planned.waiting]
+        if wanted:
+            raise EventMatched("events come faster than they can be looked at; try again")
         raise KindConflict("a kind is being redeclared; try again")
+
+    async def _look(self, wanted: Sequence[Wanted]) -> None:
+        """Read which events are there for the waits of the list."""
+        ports, execution = self._ports, self._fence.execution_id
+        self._planner.looked = await look(ports.db, ports.now, execution, wanted, self._planner.looked)
 
     async def _guarded(self, refusal: Occupied | NotAdmitted | Denied) -> None:
         """Return when it was admitted before and the answer was lost, or nothing is in the way any more; else raise why."""
@@ -236,7 +257,7 @@ class _Applying:
                 return Done()
             case Mint():
                 return self._minted(*planned.minted[number])
-            case Await() | StartChild() if operation.key in settled:
+            case Await() | AwaitEvent() | StartChild() if operation.key in settled:
                 return Recorded(settled[operation.key])
         if row is None:
             return None

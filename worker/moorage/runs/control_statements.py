@@ -67,6 +67,9 @@ run_id = :targets ->> execution_id AND (owner IS NULL OR expires_at <= :now)
     AND EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.status = 'canceled' AND r.ended_at = :now)
 """.strip()
 
+# The executions of the runs that have just ended so, as far as they are kept.
+CANCELED = f"SELECT execution_id FROM executions WHERE {_CANCELED}"
+
 # Retires the executions of canceled runs that recorded nothing; the others wait for the next opening of their scope. So does
 # what a guard protects, and what is to send an effect again under its key: canceling hides no effect that has begun.
 RETIRE_EMPTY = f"""

@@ -28,6 +28,8 @@ FROM executions AS e CROSS JOIN runs AS r ON r.run_id = e.run_id AND r.ended_at 
 """
 REAPED_PARENT = f"SELECT e.parent_execution FROM executions AS e WHERE {_LAPSED} AND e.parent_execution IS NOT NULL"
 
+REAPED = f"SELECT e.execution_id FROM executions AS e WHERE {_LAPSED}"
+
 # It ends as a partial failure.
 REAP = f"""
 UPDATE runs SET status = 'partial_failure', ended_at = :now, next_attempt_at = NULL, awaiting = NULL, error = :error,

@@ -10,6 +10,7 @@ from moorage.journal.model import Fence
 from moorage.journal.wake import REPAIR_MS, wake
 from moorage.kernel import canonical
 from moorage.kernel.errors import ExecutionWoken
+from moorage.messages import waits
 from moorage.runs import statements
 from moorage.runs.errors_text import error_json
 from moorage.runs.protocol import Close, Suspend
@@ -87,6 +88,9 @@ def close(tx: Transaction, fence: Fence, operation: Close, requested_plan: str |
     wake(tx, statements.PARENT_OF, child=execution)
     tx.run(statements.RETIRE, execution=execution, always=operation.status == "success")
     awakeables.retire(tx, statements.RETIRED, execution=execution)
+    if operation.status != "success":
+        waits.cancel_all(tx, "SELECT :execution", execution=execution)
+    waits.forget(tx, statements.RETIRED, execution=execution)
     tx.run(statements.COLLECT, execution=execution)
     references.release_selected(tx, statements.RETIRED, execution=execution)
     if operation.status != "success":

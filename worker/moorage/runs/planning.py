@@ -15,13 +15,15 @@ from moorage.journal.write import Write, Written, write
 from moorage.kernel import canonical
 from moorage.kernel.errors import AwakeableUnknown, CursorMoved
 from moorage.kernel.instants import Instant
+from moorage.messages import waits
 from moorage.records import publish
-from moorage.runs import children, letting_go, publication, settle, statements
+from moorage.runs import children, events, letting_go, publication, settle, statements
 from moorage.runs.errors_text import stored
 from moorage.runs.guarding import GUARDING, Guarding
 from moorage.runs.principals import Principal
 from moorage.runs.protocol import (
     Await,
+    AwaitEvent,
     BodyInfo,
     Claim,
     Close,
@@ -101,7 +103,8 @@ class Planned:
 
 
 class Planner:
-    """Plans one list of operations, as often as it takes. `standing` are entries of ONCE that are there already."""
+    """Plans one list of operations, as often as it takes. `standing` are entries of ONCE that are there already; `looked` is
+    what was read for waits for events."""
 
     def __init__(self, ports: Ports, fence: Fence, operations: Sequence[Operation], large: Sequence[Value]) -> None:
         self._ports = ports
@@ -111,6 +114,7 @@ class Planner:
         self._execution = {"execution": fence.execution_id}
         self.standing: dict[EntryKey, Entry] = {}
         self.principal: Principal | None = None
+        self.looked: waits.Looked | None = None
         self.guarding = Guarding(fence, operations) if any(isinstance(one, GUARDING) for one in operations) else None
 
     async def plan(self, *, fresh: bool) -> Planned:
@@ -131,6 +135,9 @@ class Planner:
         if awaited:
             unknown = AwakeableUnknown("the execution has minted no such awakeable")
             tx.require(statements.ALL_ARE_MINE, unknown, **self._execution, awakeables=canonical.compact(awaited))
+        if self.looked is not None:
+            waits.require(tx, self.looked)
+            planned.due += self.looked.due
         for number, operation in enumerate(self._operations):
             self._plain(planned, number, operation)
         if self._large:
@@ -166,6 +173,9 @@ class Planner:
                 planned.add(number, Write(operation.key, "canceled"))
             case Await():
                 planned.add(number, Write(operation.key, "pending", "wait", operation.position, ref=operation.awakeable))
+            case AwaitEvent():
+                position, until = operation.position, operation.timeout_at
+                planned.add(number, Write(operation.key, "pending", "event", position, next_attempt_at=until))
             case SetMetadata():
                 metadata = canonical.dumps(dict(operation.metadata))
                 planned.tx.run(statements.SET_METADATA, **self._execution, metadata=metadata)
@@ -241,6 +251,10 @@ class Planner:
         awaited = [one.awakeable for one in self._operations if isinstance(one, Await)]
         if awaited:
             require_own(planned.tx, self._fence.execution_id, awaited)
+        if given_up := events.given_up(self._operations):
+            waits.cancel(planned.tx, self._fence.execution_id, given_up)
+        if self.looked is not None:
+            waits.plan(planned.tx, self.looked)
         if self.principal is None:
             return
         for number, prepared in planned.prepared.items():
@@ -259,10 +273,11 @@ class Planner:
 
     def _settle(self, planned: Planned) -> None:
         """Take over how what is asked for has ended; nothing else, because only what is asked for is told."""
-        waits = [one.key for one in self._operations if isinstance(one, Await)]
-        runs = [one.key for one in self._operations if isinstance(one, StartChild)]
-        if waits or runs:
-            planned.settled = settle.these(planned.tx, self._fence, waits, runs)
+        awaited, runs, received = (
+            [one.key for one in self._operations if isinstance(one, kind)] for kind in (Await, StartChild, AwaitEvent)
+        )
+        if awaited or runs or received:
+            planned.settled = settle.these(planned.tx, self._fence, awaited, runs, received)
 
 
 def failure_of(operation: Fail) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from moorage.guards.model import EntityLease, EvidenceClass, Target
 from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import EARLIEST, Instant
+from moorage.kernel.limits import EVENT_LOOK_BACK_DEFAULT
 
 Status = Literal["running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"]
 """Of a run (clause runs.status-set): at work; until an instant; until something ends; and the four ends."""
@@ -23,7 +24,7 @@ Status = Literal["running", "waiting", "suspended", "success", "failed", "partia
 TERMINAL: frozenset[Status] = frozenset({"success", "failed", "partial_failure", "canceled"})
 
 CAPABILITIES: frozenset[str] = frozenset(
-    {"steps", "fetch", "sleep", "awakeables", "children", "publish", "cursors", "metadata", "guards", "entities"}
+    {"steps", "fetch", "sleep", "awakeables", "events", "children", "publish", "cursors", "metadata", "guards", "entities"}
 )
 """What a host can ask of this substrate, by name (clause runs.unwired)."""
 
@@ -255,6 +256,28 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitEvent:
+    """Wait for an event that has one of `keys`, is of one of `types`, and whose data matches the pattern `match`; at least a
+    key or a type is named. Answered by `Recorded` when one is there or the wait is over, else by `Claimed`.
+
+    The wait exists from the transaction on that commits this: no event is missed that is accepted later, and none that was
+    accepted up to `look_back_seconds` before. An event is recorded for one wait of an execution at most. The recorded value
+    is `{"event": {"accepted_at", "attributes", "data"?, "event_id", "id", "keys", "source", "type"}}` or
+    `{"timed_out": timeout_at}`. Asked again, a wait that stands is the same one, whatever this says of its boundary and its
+    timeout. Raises EventMatched when events come faster than they can be looked at, and PatternInvalid.
+    """
+
+    key: EntryKey
+    position: str
+    keys: Sequence[str] = ()
+    types: Sequence[str] = ()
+    match: Mapping[str, Any] | None = None
+    timeout_at: Instant | None = None
+    look_back_seconds: float = float(EVENT_LOOK_BACK_DEFAULT)
+    op: Literal["await_event"] = "await_event"
+
+
+@dataclass(frozen=True, slots=True)
 class StartChild:
     """Start another run as a child, in the same transaction. Answered by `Claimed`, and by `Recorded` once it has ended.
 
@@ -403,6 +426,7 @@ Operation = (
     | GiveUp
     | Mint
     | Await
+    | AwaitEvent
     | StartChild
     | Publish
     | CommitCursor
@@ -492,7 +516,7 @@ class Substrate(Protocol):
         cutoff and for entries that somebody else has taken."""
 
     async def refresh(self, fence: Fence) -> list[Entry]:
-        """The entries whose wait is over: awakeables that ended, children that ended. One round trip."""
+        """The entries whose wait is over: awakeables and children that ended, events that came or did not. One trip."""
 
     async def values(self, fence: Fence, keys: Sequence[EntryKey]) -> list[Value]:
         """The values of done entries, with their text. Raises BlobMissing, BlobCorrupt."""

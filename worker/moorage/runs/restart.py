@@ -26,6 +26,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.refusals import check_reason
+from moorage.messages import waits
 from moorage.runs import admission, authority, retiring, values
 from moorage.runs import control_statements as statements
 from moorage.runs.admission import Admitted, Planned, Start
@@ -171,6 +172,7 @@ def _carry_over(tx: Transaction, row: Row, planned: Planned, kept: list[list[str
     earlier, fresh = row["execution_id"], planned.execution.execution_id
     tx.run(statements.COPY, execution=earlier, fresh=fresh, kept=canonical.compact(kept))
     tx.run(statements.COPY_AWAKEABLES, execution=earlier, fresh=fresh)
+    waits.copy(tx, earlier, fresh)
     tx.run(statements.COPY_REFERENCES, execution=earlier, fresh=fresh, input_blob=row["input_blob"])
     if row["parent_execution"] is not None:
         tx.run(statements.RELINK, parent=row["parent_execution"], run_id=planned.run_id, earlier=row["run_id"])

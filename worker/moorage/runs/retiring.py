@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
 from moorage.kernel import canonical
+from moorage.messages import waits
 from moorage.runs import control_statements as statements
 from moorage.store.transaction import Transaction
 
@@ -23,5 +24,6 @@ def collect(tx: Transaction, executions: Sequence[str]) -> None:
     """
     ids = canonical.compact(list(executions))
     awakeables.retire(tx, statements.GONE, executions=ids)
+    waits.forget(tx, statements.GONE, executions=ids)
     tx.run(statements.COLLECT, executions=ids)
     references.release_selected(tx, statements.GONE, executions=ids)

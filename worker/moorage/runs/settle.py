@@ -1,4 +1,5 @@
-"""Waits that are over, written into the journal: awakeables and children that have ended (clauses awake.journal, runs.wake).
+"""Waits that are over, written into the journal: awakeables and children that have ended, events that came (clauses
+awake.journal, runs.wake, waits.match).
 
 What ended is the truth of its own row, and never changes again. An entry that waits for it takes it over under the lease of
 whoever holds the execution: when it is taken, when the host asks, and when the wait itself is asked for. So an end that came
@@ -16,6 +17,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_REPLAY_BYTES
+from moorage.messages.wait_statements import IS_OVER, OUTCOME, OVER_AT
 from moorage.runs import statements, values
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Row, Transaction
@@ -60,6 +62,18 @@ FROM runs AS r WHERE {_PENDING} AND r.run_id = journal.ref AND r.ended_at IS NOT
     AND r.result_blob IS NULL
 """  # noqa: S608
 
+# Takes over how waits for events ended that the holder of an execution awaits. An event is never so large that it would not
+# fit into a row.
+SETTLE_EVENTS = f"""
+UPDATE journal INDEXED BY journal_events SET state = 'done', epoch = {_EPOCH}, next_attempt_at = NULL,
+    ended_at = max(journal.started_at, {OVER_AT}),
+    size = length(CAST({OUTCOME} AS BLOB)), value = {OUTCOME}, blob = NULL
+FROM event_waits AS w LEFT JOIN events AS e ON e.seq = w.event
+WHERE journal.execution_id = :execution AND journal.kind = 'event' AND journal.state = 'pending'
+    AND w.execution_id = journal.execution_id AND w.label = journal.label AND w.input_sha256 = journal.input_sha256
+    AND {IS_OVER} AND (w.event IS NULL OR e.seq IS NOT NULL)
+"""  # noqa: S608
+
 # The children that ended with a result in the bucket, as far as nobody took them over.
 LARGE_CHILDREN = """
 SELECT j.label, j.input_sha256, r.run_id, r.status, r.result_blob, r.result_size
@@ -70,10 +84,12 @@ WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 
 # The same for an execution only if this transaction has taken it: whoever holds it has to be told.
 SETTLE_TAKEN_WAITS = f"{SETTLE_WAITS} {_TAKEN}"
 SETTLE_TAKEN_CHILDREN = f"{SETTLE_CHILDREN} {_TAKEN}"
+SETTLE_TAKEN_EVENTS = f"{SETTLE_EVENTS} {_TAKEN}"
 
 # The same for some entries.
 SETTLE_THESE_WAITS = f"{SETTLE_WAITS} {_THESE} {_TOLD}"
 SETTLE_THESE_CHILDREN = f"{SETTLE_CHILDREN} {_THESE} {_TOLD}"
+SETTLE_THESE_EVENTS = f"{SETTLE_EVENTS} {_THESE} {_TOLD}"
 
 # What was taken over under this epoch, oldest first.
 SETTLED = """
@@ -81,20 +97,28 @@ SELECT j.label, j.input_sha256, j.kind, j.position, j.state, j.attempt, j.epoch,
     j.next_attempt_at, j.size, j.blob, j.failure,
     CASE WHEN sum(iif(j.blob IS NULL, j.size, 0)) OVER (ORDER BY j.ended_at DESC, j.label, j.input_sha256
         ROWS UNBOUNDED PRECEDING) <= :bytes THEN j.value END AS value
-FROM journal AS j INDEXED BY journal_awaited
-WHERE j.execution_id = :execution AND j.kind IN ('wait', 'child') AND j.state = 'done' AND j.epoch = :epoch
+FROM (
+    SELECT label, input_sha256 FROM journal INDEXED BY journal_awaited
+    WHERE execution_id = :execution AND kind IN ('wait', 'child') AND state = 'done' AND epoch = :epoch
+    UNION ALL
+    SELECT label, input_sha256 FROM journal INDEXED BY journal_events
+    WHERE execution_id = :execution AND kind = 'event' AND state = 'done' AND epoch = :epoch
+) AS one CROSS JOIN journal AS j
+    ON j.execution_id = :execution AND j.label = one.label AND j.input_sha256 = one.input_sha256
 ORDER BY j.ended_at, j.label, j.input_sha256
 """
 
 
-def these(tx: Transaction, fence: Fence, waits: Sequence[EntryKey], children: Sequence[EntryKey]) -> list[Answer]:
+def these(
+    tx: Transaction,
+    fence: Fence,
+    waits: Sequence[EntryKey],
+    children: Sequence[EntryKey],
+    events: Sequence[EntryKey] = (),
+) -> list[Answer]:
     """Take over the ends of these entries, and no others, in a fenced transaction; the answers hold their rows."""
-    answers = []
-    if waits:
-        answers.append(tx.run(SETTLE_THESE_WAITS, execution=fence.execution_id, keys=load.keys_text(waits)))
-    if children:
-        answers.append(tx.run(SETTLE_THESE_CHILDREN, execution=fence.execution_id, keys=load.keys_text(children)))
-    return answers
+    asked = ((SETTLE_THESE_WAITS, waits), (SETTLE_THESE_CHILDREN, children), (SETTLE_THESE_EVENTS, events))
+    return [tx.run(sql, execution=fence.execution_id, keys=load.keys_text(keys)) for sql, keys in asked if keys]
 
 
 def held(tx: Transaction, fence: Fence) -> tuple[Answer, Answer]:
@@ -104,6 +128,7 @@ def held(tx: Transaction, fence: Fence) -> tuple[Answer, Answer]:
     """
     tx.run(SETTLE_WAITS, execution=fence.execution_id)
     tx.run(SETTLE_CHILDREN, execution=fence.execution_id)
+    tx.run(SETTLE_EVENTS, execution=fence.execution_id)
     settled = tx.run(SETTLED, execution=fence.execution_id, epoch=fence.epoch, bytes=int(JOURNAL_REPLAY_BYTES))
     return settled, tx.run(LARGE_CHILDREN, execution=fence.execution_id)
 
@@ -112,6 +137,7 @@ def taken(tx: Transaction, execution_id: str, owner: str, expires_at: Instant) -
     """Take over every end if this transaction has taken the execution; answers the children as `held` does."""
     tx.run(SETTLE_TAKEN_WAITS, execution=execution_id, owner=owner, expires_at=expires_at)
     tx.run(SETTLE_TAKEN_CHILDREN, execution=execution_id, owner=owner, expires_at=expires_at)
+    tx.run(SETTLE_TAKEN_EVENTS, execution=execution_id, owner=owner, expires_at=expires_at)
     return tx.run(LARGE_CHILDREN, execution=execution_id)
 
 

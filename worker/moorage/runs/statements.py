@@ -2,6 +2,7 @@
 
 from moorage.awakeables.statements import HAS_ENDED
 from moorage.guards.statements import is_protected, is_replayable, is_unsettled
+from moorage.messages.wait_statements import IS_OVER
 from moorage.runs.steps_statements import steps_of
 
 _MINE = "execution_id = :execution AND epoch = :epoch AND owner IS NOT NULL AND expires_at > :now"
@@ -144,6 +145,10 @@ SELECT 1 WHERE NOT EXISTS (
     SELECT 1 FROM {_JOURNAL} CROSS JOIN awakeables AS a ON a.id = j.ref WHERE {_AWAITED} AND {HAS_ENDED}
 ) AND NOT EXISTS (
     SELECT 1 FROM {_JOURNAL} CROSS JOIN runs AS r ON r.run_id = j.ref WHERE {_AWAITED} AND r.ended_at IS NOT NULL
+) AND NOT EXISTS (
+    SELECT 1 FROM journal AS j INDEXED BY journal_events CROSS JOIN event_waits AS w
+        ON w.execution_id = j.execution_id AND w.label = j.label AND w.input_sha256 = j.input_sha256
+    WHERE j.execution_id = :execution AND j.kind = 'event' AND j.state = 'pending' AND {IS_OVER}
 )
 """
 

@@ -14,6 +14,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import CancelTargetNotInFlight, CancelUnauthorized, RunUnknown
 from moorage.kernel.instants import Instant
 from moorage.kernel.refusals import check_reason
+from moorage.messages import waits
 from moorage.runs import authority, retiring
 from moorage.runs import control_statements as statements
 from moorage.runs.protocol import Grain
@@ -97,5 +98,6 @@ def plan(tx: Transaction, actor: str, targets: dict[str, str], scope: Grain, rea
     tx.run(statements.CANCEL, targets=aimed)
     tx.run(statements.RETIRE_EMPTY, targets=aimed)
     retiring.collect(tx, list(targets))
+    waits.cancel_all(tx, statements.CANCELED, targets=aimed)
     tx.run(statements.KEEP, targets=aimed)
     return marked

@@ -14,6 +14,8 @@ from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import BodyUnknown, EntryUnknown, LeaseFenced
 from moorage.kernel.instants import Instant
+from moorage.messages import waits
+from moorage.messages.wait_statements import OVERDUE
 from moorage.runs import cursors, leases, settle, statements, values
 from moorage.runs.apply import apply
 from moorage.runs.letting_go import RUNNER
@@ -73,10 +75,14 @@ class LocalSubstrate:
         A host that gets no answer may have missed an end: it asks again before it suspends."""
         db, now = self.database(), self.now()
         try:
-            settled, large = await resend(lambda: _refreshed(db, now, fence))
+            settled, large, overdue = await resend(lambda: _refreshed(db, now, fence))
         except LeaseFenced:
             await self._require_held(db, now, fence)
             raise
+        if overdue.rows:
+            # A host that looks itself goes by the Clock's rule: what came in time is routed first.
+            await waits.time_out(db, now, fence.execution_id)
+            settled, large, _ = await resend(lambda: _refreshed(db, now, fence))
         entries = load.entries_of(settled.rows)
         return entries + (await settle.large(db, self.blobs, now, fence, large.rows) if large.rows else [])
 
@@ -187,13 +193,15 @@ class LocalSubstrate:
         )
 
 
-async def _refreshed(db: Database, now: Instant, fence: Fence) -> tuple[Answer, Answer]:
-    """One look at what ended. It may be sent again: what it writes down once it tells each time."""
+async def _refreshed(db: Database, now: Instant, fence: Fence) -> tuple[Answer, Answer, Answer]:
+    """One look at what ended, and at waits for events whose time has passed. It may be sent again: what it writes down once
+    it tells each time."""
     tx = Transaction(now)
     tx.require(statements.HELD, LeaseFenced(), execution=fence.execution_id, epoch=fence.epoch)
-    told = settle.held(tx, fence)
+    settled, large = settle.held(tx, fence)
+    overdue = tx.run(OVERDUE, execution=fence.execution_id, limit=1)
     await db.commit(tx)
-    return told
+    return settled, large, overdue
 
 
 def _is_complete(value: Value) -> bool:

@@ -16,6 +16,7 @@ from moorage.runs.protocol import (
     AdmitGuard,
     Admitted,
     Await,
+    AwaitEvent,
     Claim,
     Claimed,
     Close,
@@ -217,6 +218,13 @@ def operation_wire(operation: Operation) -> Json:
         case Close():
             _add(told, status=operation.status, error=None if operation.error is None else operation.error.wire())
             return told if operation.result is None else {**told, **_sent(operation.result, "result")}
+        case AwaitEvent():
+            told.update(**key_wire(operation.key), position=operation.position)
+            told.update(look_back_seconds=operation.look_back_seconds)
+            _add(told, keys=list(operation.keys) or None, types=list(operation.types) or None)
+            match = None if operation.match is None else dict(operation.match)
+            _add(told, match=match, timeout_at=_instant(operation.timeout_at))
+            return told
         case _:
             return {**told, **key_wire(operation.key), **_keyed(operation)}
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from moorage.api.answers import Answer, nothing
 from moorage.api.execution_shapes import BuildSent
 from moorage.api.fields import Cursor, Default, JsonObject, Limit, PageShown, Sent, Shown, ShownInstant, fails, page_of
-from moorage.api.operations import Label
+from moorage.api.operation_parts import Label
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.kernel.errors import BodyConflict, BodyUnknown, CursorMismatch
