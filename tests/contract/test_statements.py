@@ -16,7 +16,9 @@ from moorage.store.transaction import positional
 from tests.contract.adapters import Store
 from tests.contract.remote import D1Store
 
-FIXED = frozenset({"moorage", "preconditions", "kinds", "senders", "sender_secrets", "destinations", "scopes", "recovery"})
+FIXED = frozenset(
+    {"moorage", "preconditions", "kinds", "senders", "sender_secrets", "destinations", "scopes", "recovery", "subscriptions"}
+)
 """Tables that hold what people declare: a few rows each. Every other table grows with use."""
 
 FILLINGS = {
@@ -31,6 +33,7 @@ FILLINGS = {
     "executions": "SELECT execution_id FROM executions WHERE execution_id = :execution_id",
     "tokens": "SELECT token FROM guards WHERE token = :token",
     "holders": "SELECT value FROM json_each(:holders)",
+    "again": "SELECT delivery_id FROM deliveries WHERE delivery_id = :delivery",
     "selection": "SELECT 1 AS ordinal, id AS subject, kind, body_sha256 AS content_sha256, '{}' AS data FROM records"
     " WHERE id = :record",
 }
@@ -38,6 +41,7 @@ FILLINGS = {
 
 _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and those set aside before it"
 _COUNTED = "an operator counts what is under way, when they look at the storage"
+_NEWEST = "LIMIT in the order of an index: reads as many of the newest, and of the dead, as an operator's summary counts"
 SCANS = {
     "awakeables.statements.EARLIEST_DEADLINE": _FIRST_DUE,
     "blobs.statements.EARLIEST_DELETION": _FIRST_DUE,
@@ -49,6 +53,9 @@ SCANS = {
     "records.session_statements.EARLIEST_OVER": _FIRST_DUE,
     "records.session_statements.OVER": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
+    "messages.outbox_statements.EARLIEST_REMOVAL": _FIRST_DUE,
+    "messages.outbox_statements.REMOVALS": _FIRST_DUE,
+    "messages.delivery_list_statements.SUMMARY": _NEWEST,
     "store.inspection._ROWS": _COUNTED,
     "store.inspection._TORN_GUARDS": _COUNTED,
 }

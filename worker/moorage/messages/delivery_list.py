@@ -56,9 +56,12 @@ async def list_deliveries(db: Database, caller: Caller, page: PageRequest, wante
 
 
 def _statement(wanted: Wanted) -> str:
+    forward = wanted.order == "asc"
     if wanted.event_id is not None:
-        return statements.OF_EVENT[wanted.order]
-    return (statements.DEAD if wanted.state == "dead" else statements.PAGE)[wanted.order]
+        return statements.OF_EVENT if forward else statements.OF_EVENT_BACK
+    if wanted.state == "dead":
+        return statements.DEAD if forward else statements.DEAD_BACK
+    return statements.PAGE if forward else statements.PAGE_BACK
 
 
 def _page(rows: list[Row], limit: int, listed: object) -> Page[Delivery]:

@@ -21,21 +21,19 @@ WHERE hit OR delivery_id = (SELECT {last}(delivery_id) FROM page) ORDER BY deliv
 """.replace("{head}", HEAD).replace("{wanted}", f"({_WANTED})")
 
 
-def _both(where: str) -> dict[str, str]:
-    forward = (
-        _EXAMINED.replace("{where}", f"{where} delivery_id > :after").replace("{order}", "ASC").replace("{last}", "max")
-    )
-    back = _EXAMINED.replace("{where}", f"{where} delivery_id < :after").replace("{order}", "DESC").replace("{last}", "min")
-    return {"asc": forward, "desc": back}
+_FORWARD = _EXAMINED.replace("{order}", "ASC").replace("{last}", "max")
+_BACK = _EXAMINED.replace("{order}", "DESC").replace("{last}", "min")
 
-
-PAGE = _both("")
+PAGE = _FORWARD.replace("{where}", "delivery_id > :after")
+PAGE_BACK = _BACK.replace("{where}", "delivery_id < :after")
 
 # The same among the dead, which have an index of their own.
-DEAD = _both("state = 'dead' AND")
+DEAD = _FORWARD.replace("{where}", "state = 'dead' AND delivery_id > :after")
+DEAD_BACK = _BACK.replace("{where}", "state = 'dead' AND delivery_id < :after")
 
 # The same among those of one event, which are few.
-OF_EVENT = _both("event_id = :event_id AND")
+OF_EVENT = _FORWARD.replace("{where}", "event_id = :event_id AND delivery_id > :after")
+OF_EVENT_BACK = _BACK.replace("{where}", "event_id = :event_id AND delivery_id < :after")
 
 # One delivery with its body.
 SHOW = f"SELECT {COLUMNS} FROM deliveries WHERE delivery_id = :delivery"
@@ -77,18 +75,18 @@ REDELIVERED = """
 SELECT row_number() OVER (ORDER BY d.delivery_id) AS ordinal, d.delivery_id AS subject, NULL AS kind,
     NULL AS content_sha256, json_object('destination', d.destination, 'event_id', d.event_id, 'generation',
     d.generation + 1, 'reason', :reason, 'subscription', d.subscription) AS data
-FROM ({chosen}) AS one CROSS JOIN deliveries AS d ON d.delivery_id = one.delivery_id
+FROM ({again}) AS one CROSS JOIN deliveries AS d ON d.delivery_id = one.delivery_id
 """
 
 # They are due at once, as a new generation with all its attempts before it; event and bytes are the same.
 REDELIVER = f"""
 UPDATE deliveries SET state = 'pending', generation = generation + 1, attempts = 0, epoch = epoch + 1,
     next_attempt_at = :now, leased_until = NULL, ended_at = NULL
-WHERE delivery_id IN ({{chosen}}) RETURNING {HEAD}
+WHERE delivery_id IN ({{again}}) RETURNING {HEAD}
 """
 
 # What a key remembers of it.
-TO_REMEMBER = "SELECT json_object('deliveries', json_group_array(delivery_id)) FROM ({chosen})"
+TO_REMEMBER = "SELECT json_object('deliveries', json_group_array(delivery_id)) FROM ({again})"
 
 # Those that a key remembers, as they are now; a JSON array of ids.
 LISTED = f"SELECT {HEAD} FROM deliveries WHERE delivery_id IN (SELECT value FROM json_each(:ids)) ORDER BY delivery_id"

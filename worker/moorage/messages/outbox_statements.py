@@ -96,7 +96,7 @@ PUT = f"""
 INSERT INTO subscriptions ({SUBSCRIPTION_COLUMNS})
 SELECT :name, :state, :destination, min(coalesce(CAST(:start AS INTEGER), last.position), last.position), :by, :now, :now,
     NULL, :types, :kinds, :filter
-FROM (SELECT coalesce(max(position), 0) AS position FROM history) AS last WHERE true
+FROM (SELECT coalesce((SELECT max(position) FROM history), 0) AS position) AS last WHERE true
 ON CONFLICT (name) DO UPDATE SET state = excluded.state, destination = excluded.destination, reason = NULL,
     types = excluded.types, kinds = excluded.kinds, filter = excluded.filter, updated_at = excluded.updated_at,
     position = CASE WHEN CAST(:moves AS INTEGER) = 1 THEN excluded.position ELSE subscriptions.position END
@@ -150,7 +150,7 @@ ON CONFLICT (run_id, destination) DO NOTHING
 LISTEN = f"""
 INSERT INTO subscriptions ({SUBSCRIPTION_COLUMNS})
 SELECT '_completions', 'active', NULL, last.position, :by, :now, :now, NULL, '["run.closed","run.reaped"]', '[]', NULL
-FROM (SELECT coalesce(max(position), 0) AS position FROM history) AS last
+FROM (SELECT coalesce((SELECT max(position) FROM history), 0) AS position) AS last
 WHERE NOT EXISTS (SELECT 1 FROM subscriptions WHERE name = '_completions')
 """
 

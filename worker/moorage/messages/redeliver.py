@@ -95,7 +95,7 @@ async def redeliver_many(
     parameters["limit"] = chosen.limit
     if key is not None:
         keys.remember(tx, key, {})
-        keys.note(tx, key, statements.TO_REMEMBER.replace("{chosen}", selection), **parameters)
+        keys.note(tx, key, statements.TO_REMEMBER.replace("{again}", selection), **parameters)
     try:
         made = await _again(db, tx, caller, reason, selection, parameters)
     except AlreadyDone:
@@ -147,9 +147,9 @@ def _window(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
 async def _again(
     db: Database, tx: Transaction, caller: Caller, reason: str | None, selection: str, parameters: Mapping[str, Any]
 ) -> list[Delivery]:
-    told = statements.REDELIVERED.replace("{chosen}", selection)
+    told = statements.REDELIVERED.replace("{again}", selection)
     append_selected(tx, caller.subject, "delivery.redelivered", told, many=True, reason=reason or _NO_REASON, **parameters)
-    made = tx.run(statements.REDELIVER.replace("{chosen}", selection), **parameters)
+    made = tx.run(statements.REDELIVER.replace("{again}", selection), **parameters)
     await db.commit(tx)
     return sorted((Delivery.of(row) for row in made.rows), key=lambda one: one.delivery_id)
 
