@@ -125,6 +125,12 @@ class Caller:
             patterns.append(grant.match)
         return patterns
 
+    def demand_whole(self, action: Action, name: str) -> None:
+        """Raise Forbidden unless a grant that no pattern narrows gives `action` on `name`: for what is granted as a kind is
+        and holds no records, as namespaces of values, consumers and types of events."""
+        if self.narrowing(action, name) is not None:
+            raise Forbidden(f"the credential does not grant {action} on {name!r}")
+
     def guard(self, tx: Transaction) -> None:
         """Let the transaction commit only while the credential is alive; it aborts with Unauthenticated."""
         if self.credential is not None:
