@@ -16,7 +16,7 @@ from moorage.api.paths import Found, Index
 from moorage.api.ports import Ports
 from moorage.api.reference import Document
 from moorage.api.requests import EXCHANGE, HEAD, ROUTE, Exchange
-from moorage.api.ringing import RingingDatabase
+from moorage.api.ringing import ringing
 from moorage.api.routes import routes, testing_routes
 from moorage.api.routing import Route
 from moorage.kernel import ids
@@ -54,7 +54,7 @@ class Application:
             raise RuntimeError(f"cannot serve {scope['type']}")
         surface = self._usual if ports.test_clock is None else self._testing
         now = ports.now()
-        db = RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended, ports.entered)
+        db = ringing(ports)
         exchange = Exchange(ports, db, ids.new("req", now), now, ports.ticks(), surface.document)
         headers = Headers(scope=scope)
         finish = _finisher(send, exchange, headers, head=scope["method"] == "HEAD")

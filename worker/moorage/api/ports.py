@@ -3,13 +3,15 @@
 The edge makes `Ports` from a Worker's bindings, tests make them from SQLite.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorage.api.lateness import Lateness
 from moorage.api.lives import Lives
+from moorage.api.routing_events import Routing
 from moorage.catalog.credentials import Credentials
 from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
@@ -145,6 +147,18 @@ class SchemaGate:
             self._passed = True
 
 
+class Beside:
+    """What requests of this process leave to be done beside them, held until it is."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Future[None]] = set()
+
+    def __call__(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """`database` gives a fresh Database for each request, `secret` the binding of a name; `ticks` are milliseconds on any
@@ -173,6 +187,9 @@ class Ports:
     works: Sequence[DueWork] = ()
     entered: Callable[[Collection[str]], None] = lambda types: None
     """Told, after each commit that appends to history, the types of what was appended. Returns at once and never fails."""
+    later: Callable[[Coroutine[Any, Any, None]], Any] = field(default_factory=Beside)
+    """Runs what a request leaves to be done beside it, at the latest for as long as the platform lets it."""
+    routing: Routing = field(default_factory=lambda: Routing(lambda: time.monotonic() * 1000))
     lateness: Lateness = field(default_factory=lambda: Lateness((), time.monotonic))
 
     async def admit_effects(self) -> None:

@@ -1,5 +1,5 @@
 """A Database that rings after every commit, for whatever the commit told history, and pokes the hosts of executions for
-which it made work (clause records.claim-wait).
+which it made work, and the Couriers for which there is something to send (clause records.claim-wait).
 
 So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
 is heard by whoever tells those who subscribed; what was woken in the transaction is what is poked, and whose end was told
@@ -9,9 +9,12 @@ there is seen by those who watch it.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from moorage.api.ports import Ended, Poke
+from moorage.api.ports import Ended, Poke, Ports
+from moorage.api.routing_events import ACCEPTED
 from moorage.history.append import ENDS_OF_RUNS
 from moorage.kernel.errors import StorageBindingUnavailable
+from moorage.kernel.instants import Instant
+from moorage.messages.wait_statements import UNROUTED_MS
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Told, Transaction
 from moorage.timers.bell import Ring
@@ -45,12 +48,14 @@ class RingingDatabase:
         poke: Callable[[Sequence[Poke]], None],
         ended: Callable[[Sequence[Ended]], None] = lambda runs: None,
         entered: Callable[[Collection[str]], None] = lambda types: None,
+        summon: Callable[[Sequence[str]], None] = lambda destinations: None,
     ) -> None:
         self._behind = behind
         self._ring = ring
         self._poke = poke
         self._ended = ended
         self._entered = entered
+        self._summon = summon
         self.cost = behind.cost
 
     async def read(self, reading: Reading) -> None:
@@ -81,6 +86,21 @@ class RingingDatabase:
             self._poke(pokes)
         if answered and (ended := _ends(transaction)):
             self._ended(ended)
+        if answered and transaction.summoned:
+            self._summon([row["destination"] for couriers in transaction.summoned for row in couriers.rows])
+
+
+def ringing(ports: Ports) -> RingingDatabase:
+    """A database of its own for one request. What its commits accepted is routed beside the request; the Clock is told to do
+    it if that is lost."""
+
+    def entered(types: Collection[str]) -> None:
+        ports.entered(types)
+        if ACCEPTED in types:
+            ports.wake(Instant(ports.now() + UNROUTED_MS), "messages")
+            ports.routing.entered(types, lambda: ringing(ports), ports.now, ports.later)
+
+    return RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended, entered)
 
 
 def _kinds(told: Told, answered: bool) -> Mapping[str, int]:

@@ -21,8 +21,8 @@ _REFERS: Final = {"child": "run_id", "guard": "guard"}
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """A branch that is blocked. `until` is the instant at which it goes on, or at which it is worth looking again. `about` is
-    for people."""
+    """A branch that is blocked. `until` is the instant at which it goes on, or at which it looks again. `about` is for
+    people."""
 
     kind: WaitKind
     key: EntryKey

@@ -56,6 +56,7 @@ class Default(WorkerEntrypoint):
         runners = RunnerStubs(self.env, lambda: isolate.offset or 0, bells.ring, self.ctx.waitUntil)
         lives = LiveStubs(self.env, lambda: isolate.offset or 0, isolate.unheard, self.ctx.waitUntil)
         ports = replace(isolate.ports, wake=wake, bells=bells, runners=runners, lives=lives, entered=entered)
+        ports = replace(ports, later=self.ctx.waitUntil)
         if isolate.ports.settings.otlp is not None:
             ports = replace(ports, spans=spans_of(self.env, isolate.ports.settings.otlp, self.ctx.waitUntil))
         if not isolate.has_test_clock:

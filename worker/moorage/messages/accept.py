@@ -76,7 +76,7 @@ def plan_many(
     """
     distinct: dict[tuple[str, str], EventDraft] = {}
     for place, draft in enumerate(drafts):
-        check(draft, f"/events/{place}" if len(drafts) > 1 else "")
+        check(draft, f"/{place}" if len(drafts) > 1 else "")
         distinct.setdefault((draft.source, draft.delivery_id), draft)
     fresh = ids.several("evt", tx.now, len(distinct))
     rows = [_row(draft, draft.event_id or new) for draft, new in zip(distinct.values(), fresh, strict=True)]
@@ -88,6 +88,7 @@ def plan_many(
     keys.note(tx, key, statements.ADDED_IDS)
     answer = tx.run(statements.ACCEPTED, identities=_identities(drafts), with_data=int(with_data))
     append_told(tx, statements.TELLING, many=len(rows) > 1, history_actor=_history_actor(actor))
+    tx.entered.add("event.accepted")
     return answer
 
 

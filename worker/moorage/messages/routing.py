@@ -29,6 +29,9 @@ ROUTER: Final = "moorage:router"
 EXECUTIONS: Final = 200
 """Executions that one transaction wakes. An event that may wake more takes more; the last of them marks it."""
 
+PASS: Final = 50
+"""Events that are routed before somebody looks again."""
+
 TRIES: Final = 20
 """How often a picture gone stale is read anew."""
 
@@ -72,6 +75,16 @@ async def route_ids(db: Database, now: Instant, event_ids: Sequence[str]) -> Non
     await db.read(reading)
     for row in unrouted.rows:
         await route(db, now, row["seq"])
+
+
+async def route_unrouted(db: Database, now: Instant) -> bool:
+    """Route the events that nobody has, at most PASS of them in the order of their acceptance; whether there may be more."""
+    reading = Reading()
+    unrouted = reading.ask(statements.FIRST_UNROUTED, limit=PASS)
+    await db.read(reading)
+    for row in unrouted.rows:
+        await route(db, now, row["seq"])
+    return len(unrouted.rows) == PASS
 
 
 class UnroutedEvents:

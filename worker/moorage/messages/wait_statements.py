@@ -197,7 +197,7 @@ TIMED_OUT = "SELECT :execution WHERE changes() > 0"
 # --- routing ---
 
 # The first event that nobody has routed for a while, and those whose time has come.
-UNROUTED_MS = 2_000
+UNROUTED_MS = 500
 _UNROUTED = f"""
 SELECT CAST(e.seq AS TEXT) AS item, e.accepted_at + {UNROUTED_MS} AS due FROM events AS e INDEXED BY events_unrouted
 WHERE e.routed_at IS NULL
@@ -205,6 +205,12 @@ WHERE e.routed_at IS NULL
 """.strip()
 EARLIEST_UNROUTED = f"SELECT due FROM ({_UNROUTED} ORDER BY e.seq LIMIT 1)"
 UNROUTED = f"{_UNROUTED} AND e.accepted_at + {UNROUTED_MS} <= :now ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)"
+
+FIRST_UNROUTED = """
+SELECT e.seq FROM events AS e INDEXED BY events_unrouted WHERE e.routed_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_routed' AND f.item = CAST(e.seq AS TEXT))
+ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)
+"""
 
 # The unrouted ones among these events, by their ids.
 UNROUTED_OF = """
