@@ -18,6 +18,7 @@ from moorage.journal.model import EntryKey, Fence, Value, idempotency_key
 from moorage.kernel.errors import (
     BodyUnknown,
     CancelTargetNotInFlight,
+    DeliveryConflict,
     ExecutionRewindNotPending,
     FailureTag,
     GuardReleased,
@@ -27,13 +28,17 @@ from moorage.kernel.errors import (
     RecordEnded,
     RecordExists,
     RecordNotDead,
+    SubscriptionUnknown,
 )
 from moorage.kernel.instants import Instant
 from moorage.leases import lease
+from moorage.messages import redeliver, subscriptions
+from moorage.messages.delivery_retention import DeliveryRetention
+from moorage.messages.fan_out import OutboxFanOut
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
-from moorage.runs import admission, hosting, protocol, remote_bodies, restart, rewind, stop, take
+from moorage.runs import admission, hosting, notify, protocol, remote_bodies, restart, rewind, stop, take
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.letting_go import RUNNER
 from moorage.runs.protocol import BodyInfo, Build
@@ -433,6 +438,71 @@ async def reopen(world: World, db: Database, _: Any) -> Any:
     return await hosting.open_(db, world.store.blobs, world.caller, LATER, REMOTE, start, "two", key)
 
 
+ALL = subscriptions.Declaration("place", ("*",), start=0)
+
+
+async def placed(world: World) -> None:
+    """A destination, and a kind with a record."""
+    await put_destination(world, world.store.db(), None)
+    await published(world)
+
+
+async def subscribe(world: World, db: Database, _: Any) -> Any:
+    return await subscriptions.put(db, world.kinds, world.caller, NOW, "all", ALL)
+
+
+async def subscribed(world: World) -> None:
+    """A subscription that has looked at nothing yet."""
+    await placed(world)
+    await subscribe(world, world.store.db(), None)
+
+
+async def fan_out(_world: World, db: Database, _: Any) -> Any:
+    return await OutboxFanOut().fire(db, NOW, "all")
+
+
+async def given_up(world: World) -> str:
+    """A delivery that is dead, and others that are pending."""
+    await subscribed(world)
+    await fan_out(world, world.store.db(), None)
+    [row] = await world.store.sql(
+        "UPDATE deliveries SET state = 'dead', next_attempt_at = NULL, ended_at = 1 WHERE position = 1 RETURNING delivery_id"
+    )
+    return str(row["delivery_id"])
+
+
+async def delivered_long_ago(world: World) -> None:
+    """Deliveries that were made at the beginning of time."""
+    await given_up(world)
+    await world.store.sql("UPDATE deliveries SET state = 'delivered', next_attempt_at = NULL, ended_at = 1")
+
+
+async def redeliver_one(world: World, db: Database, delivery: str) -> Any:
+    return await redeliver.redeliver(db, world.caller, NOW, delivery, "they are back")
+
+
+async def redeliver_many(world: World, db: Database, _: Any) -> Any:
+    chosen = redeliver.Chosen(destination="place")
+    return await redeliver.redeliver_many(db, world.caller, NOW, chosen, "they are back", world.key("again"))
+
+
+async def run_and_place(world: World) -> str:
+    """A run that no host has taken, and a destination."""
+    await put_destination(world, world.store.db(), None)
+    return await offered(world)
+
+
+async def ended_run_and_place(world: World) -> str:
+    """A run that has ended, and a destination."""
+    run = await run_and_place(world)
+    await stop_run(world, world.store.db(), run)
+    return run
+
+
+async def ask_to_notify(world: World, db: Database, run: str) -> Any:
+    return await notify.ask(db, world.caller, NOW, run, "place", "shop")
+
+
 ENTITY = protocol.HoldEntity("customer", "7")
 
 OPERATIONS = [
@@ -497,6 +567,26 @@ OPERATIONS = [
     ),
     Operation("guards.release and record", guarded, release_guard),
     Operation("guards.reconcile", guarded, reconcile_guard, GuardReleased),
+    Operation("subscriptions.put", placed, subscribe, renews=True),
+    Operation(
+        "subscriptions.pause", subscribed, lambda w, db, _: subscriptions.pause(db, w.caller, NOW, "all", "a"), renews=True
+    ),
+    Operation(
+        "subscriptions.resume", subscribed, lambda w, db, _: subscriptions.resume(db, w.caller, NOW, "all"), renews=True
+    ),
+    Operation(
+        "subscriptions.delete",
+        subscribed,
+        lambda w, db, _: subscriptions.delete(db, w.caller, NOW, "all"),
+        SubscriptionUnknown,
+    ),
+    Operation("outbox.fan out", subscribed, fan_out),
+    Operation("outbox.retention", delivered_long_ago, lambda w, db, _: DeliveryRetention().fire(db, NOW, "sweep")),
+    Operation("deliveries.redeliver", given_up, redeliver_one, DeliveryConflict),
+    Operation("deliveries.redeliver many by key", given_up, redeliver_many),
+    Operation("deliveries.cancel", given_up, lambda w, db, one: redeliver.cancel(db, w.caller, NOW, one, "enough")),
+    Operation("runs.notify", run_and_place, ask_to_notify),
+    Operation("runs.notify of an ended run", ended_run_and_place, ask_to_notify),
     Operation("bodies.register", nothing, register_body, renews=True),
     Operation("bodies.remove", registered, remove_body, BodyUnknown),
 ]

@@ -130,6 +130,8 @@ OTHER_ROOMS = (
     "/holders",
     "/audit",
     "/storage",
+    "/subscriptions",
+    "/deliveries",
 )
 RUNS = ("/runs", "/executions", "/bodies", "/jobs")
 """Rooms whose grants are on bodies: see `test_runs_grants_everywhere`."""
@@ -340,6 +342,11 @@ ABOUT_ALL = [
     "GET /guards/grd_1",
     "GET /holders",
     "GET /audit",
+    "GET /subscriptions",
+    "GET /subscriptions/all",
+    "GET /deliveries",
+    "GET /deliveries/summary",
+    "GET /deliveries/dlv_1",
 ]
 """What is about every record, or about none: a grant that a pattern narrows does not give it, whatever kinds it names."""
 

@@ -34,6 +34,8 @@ UNKNOWN: dict[str, list[Any]] = {
     "GET /runs/{run_id}/steps/output?ref=step@" + SHA: [None],
     "POST /runs/{run_id}/stop": [{}, {"scope": "pipeline"}],
     "POST /runs/{run_id}/restart": [{"reason": "r"}],
+    "GET /runs/{run_id}/notify": [None],
+    "PUT /runs/{run_id}/notify/{destination}": [None],
     "GET /jobs/{job}": [None],
     "GET /bodies/{name}": [None],
     "PUT /bodies/{name}": [{"build": BUILD}],
