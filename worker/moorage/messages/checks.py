@@ -1,5 +1,6 @@
 """The bounds of every event that comes in, whoever made it: a client, a webhook or a timer (clause kernel.limits)."""
 
+import re
 from typing import Final
 
 from moorage.kernel import canonical
@@ -19,18 +20,25 @@ EVENT_ID_PREFIX: Final = "evt_"
 BINARY: Final = "data_base64"
 """The member in which an event's data stands that is no JSON and no text; it is kept among its attributes."""
 
+_URI_REFERENCE = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+
 
 def check(draft: EventDraft, pointer: str = "") -> EventDraft:
     """The draft unchanged, if it is within the bounds of events.
 
     Raises RequestInvalid, at `pointer` and the field, for a source, id, type or key that is empty, longer than
-    EVENT_ATTRIBUTE_CHARACTERS or holds a control character, for too many attributes or keys, and for a key twice;
-    PayloadTooLarge for data past EVENT_DATA_BYTES; IdInvalid for an id of its own that does not begin with `evt_`.
+    EVENT_ATTRIBUTE_CHARACTERS or holds a control character, for a source that is no URI reference (RFC 3986), for too many
+    attributes or keys, and for a key twice; PayloadTooLarge for data past EVENT_DATA_BYTES; IdInvalid for an id of its own
+    that does not begin with `evt_`.
     """
     for name, value in (("source", draft.source), ("id", draft.delivery_id), ("type", draft.type)):
         check_line(value, f"{pointer}/{name}")
-    if len(draft.attributes) > EVENT_ATTRIBUTES:
-        raise refused(f"{pointer}/", f"has more than {EVENT_ATTRIBUTES} attributes", "an event has too many attributes")
+    if _URI_REFERENCE.fullmatch(draft.source) is None:
+        raise refused(f"{pointer}/source", "must be a URI reference")
+    if len(draft.attributes) - (BINARY in draft.attributes) > EVENT_ATTRIBUTES:
+        raise refused(
+            pointer, f"has more than {EVENT_ATTRIBUTES} attributes", f"an event has at most {EVENT_ATTRIBUTES} attributes"
+        )
     _check_keys(draft, pointer)
     if draft.data is not None and canonical.size(draft.data) > EVENT_DATA_BYTES:
         raise too_large()
