@@ -2,7 +2,8 @@
 
 from moorage.edge.bell import Bell
 from moorage.edge.clock import Clock
+from moorage.edge.courier import Courier
 from moorage.edge.entrypoint import Default
 from moorage.edge.runner import Runner
 
-__all__ = ["Bell", "Clock", "Default", "Runner"]
+__all__ = ["Bell", "Clock", "Courier", "Default", "Runner"]

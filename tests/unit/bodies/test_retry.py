@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from moorage.bodies import ONCE, BodyMisdeclared, Failed, Retry, Run, RunRetryTagUnretryable, Step, body
 from moorage.bodies.retry import decide, opened_with
-from moorage.bodies.retry_after import retry_after
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RETRY_DELAY_MS, RETRY_FACTOR, RETRY_JITTER_MS, UPSTREAM_WAIT_SECONDS
+from moorage.kernel.retry_after import retry_after
 from tests.unit.bodies.memory import START, World
 
 PLAIN = Retry(jitter_ms=0)

@@ -15,8 +15,12 @@ from moorage.catalog.kinds import Kinds
 from moorage.history.seals import HistorySeals
 from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
+from moorage.messages.consumers import InboxRetention
+from moorage.messages.courier import DeliveriesDue
 from moorage.messages.delivery_retention import DeliveryRetention
 from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.routing import UnroutedEvents
+from moorage.messages.waits import EventWaitTimeouts
 from moorage.records import watch
 from moorage.records.artifacts.shred import ArtifactOrphans
 from moorage.records.due import RecordDelays, RecordLeases, StaleRecords
@@ -28,14 +32,21 @@ from moorage.runs import looking
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
+from moorage.runs.placement import RUNNERS
+from moorage.schedules.due import ScheduleQueue, Schedules
+from moorage.schedules.starting import Means
 from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
 
 
-def due_works(blobs: Blobs | None = None, project: str = "moorage") -> list[DueWork]:
+def due_works(
+    blobs: Blobs | None = None, project: str = "moorage", bodies: Bodies | None = None, runners: int = RUNNERS
+) -> list[DueWork]:
     """Every class of due work, in the order in which they fire at equal instants; without a bucket, nothing that needs
-    one. `project` is what domain events name as their source."""
+    one. `project` is what domain events name as their source. Schedules start the Worker's `bodies`, whose executions are
+    shared among so many `runners`."""
+    means = Means(Kinds(), bodies or NoBodies(), blobs, runners)
     bucket: list[DueWork] = [] if blobs is None else [BlobDeletions(blobs), BlobSweep(blobs)]
     return [
         RecordLeases(),
@@ -43,10 +54,16 @@ def due_works(blobs: Blobs | None = None, project: str = "moorage") -> list[DueW
         StaleRecords(),
         ExpiredSessions(),
         AwakeableDeadlines(),
+        UnroutedEvents(),
+        EventWaitTimeouts(),
+        Schedules(means),
+        ScheduleQueue(means),
         RunsDue(),
         OutboxFanOut(project),
+        DeliveriesDue(),
         Retention(),
         RunRetention(),
+        InboxRetention(),
         DeliveryRetention(),
         AwakeableRetention(),
         ExpiredKeys(),

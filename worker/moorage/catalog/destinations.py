@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.catalog import statements
 from moorage.catalog.access import Caller
-from moorage.catalog.model import METHODS, DestinationDeclaration, Method, secret_name
+from moorage.catalog.model import METHODS, DeliveryDeclaration, DestinationDeclaration, Method, secret_name
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
 from moorage.kernel.errors import DestinationUnknown, RequestInvalid
@@ -28,7 +28,7 @@ _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]*:[0-9A-F
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A destination. `secret` is the name of a binding, as `env:NAME`; `dedup_window_seconds` None means that the
-    destination does not deduplicate."""
+    destination does not deduplicate. `delivery` is how deliveries are made to it."""
 
     name: str
     url: str
@@ -36,13 +36,16 @@ class Destination:
     secret: str | None
     dedup_window_seconds: int | None
     publication: bool
+    delivery: DeliveryDeclaration
     created_at: Instant
     updated_at: Instant
 
     @classmethod
     def of(cls, row: Row) -> "Destination":
         """The destination that a row holds."""
-        return cls(**{**row, "methods": tuple(json.loads(row["methods"])), "publication": bool(row["publication"])})
+        own = {name: value for name, value in row.items() if name not in DeliveryDeclaration.model_fields}
+        methods, publication = tuple(json.loads(row["methods"])), bool(row["publication"])
+        return cls(**{**own, "methods": methods, "publication": publication, "delivery": policy_of(row)})
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""
@@ -53,6 +56,7 @@ class Destination:
             "secret": self.secret,
             "dedup_window_seconds": self.dedup_window_seconds,
             "publication": self.publication,
+            "delivery": self.delivery.model_dump(),
             "created_at": render(self.created_at),
             "updated_at": render(self.updated_at),
         }
@@ -79,7 +83,7 @@ async def put(
         raise refused("/secret", "must be a reference, env:NAME: a destination's secret itself is not stored")
     tx = Transaction(now)
     caller.guard(tx)
-    stored = tx.run(
+    tx.run(
         statements.DECLARE_DESTINATION,
         name=name,
         url=declaration.url,
@@ -88,9 +92,17 @@ async def put(
         dedup_window_seconds=declaration.dedup_window_seconds,
         publication=declaration.publication,
     )
+    tx.run(statements.DECLARE_POLICY, name=name, **declaration.delivery.model_dump())
+    stored = tx.run(statements.DESTINATION, name=name)
     append(tx, caller.subject, Event(f"destination:{name}", "destination.declared", declaration.model_dump()))
     await db.commit(tx)
     return Destination.of(stored.one())
+
+
+def policy_of(row: Row) -> DeliveryDeclaration:
+    """The policy that a destination's row holds; where it has none, the policy of one that names none."""
+    told = {name: row[name] for name in DeliveryDeclaration.model_fields if row[name] is not None}
+    return DeliveryDeclaration(**{**told, "ordered": bool(told.get("ordered", False))})
 
 
 async def show(db: Database, caller: Caller, name: str) -> Destination:

@@ -13,7 +13,11 @@ from moorage.catalog.paths import PathType
 from moorage.kernel.limits import (
     ATTEMPTS,
     DEDUP_WINDOW_SECONDS,
+    DELIVERY_ATTEMPTS,
+    DELIVERY_CONCURRENCY,
+    DELIVERY_TIMEOUT_SECONDS,
     DEPTH,
+    EVENT_KEYS,
     GRANT_KINDS,
     GRANTS,
     LANE_CLAIMS,
@@ -36,12 +40,22 @@ from moorage.kernel.refusals import LINE, refused
 ROOT_SUBJECT: Final = "root"
 """The subject of the root credential."""
 
-Scheme = Literal["standard", "github", "stripe", "bearer"]
+Scheme = Literal["standard", "github", "stripe", "slack", "bearer"]
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 
 Text = Annotated[str, Field(min_length=1, max_length=int(TEXT_CHARACTERS), pattern=LINE)]
 """A label or subject: 1 to TEXT_CHARACTERS characters, none of them a control character."""
+
+Pointer = Annotated[str, Field(max_length=int(PATH_BYTES), pattern=r"^/(?:[^~]|~[01])*$")]
+"""A JSON Pointer (RFC 6901) below the root of a webhook's data."""
+
+IN_HEADER: Final = "header:"
+_ID_PLACE = r"^(?:/(?:[^~]|~[01])*|header:[!#$%&'*+.^_`|~0-9A-Za-z-]+)$"
+_TYPE_PLACE = (
+    r"^(?:/(?:[^~\x00-\x1f\x7f-\x9f\u2028\u2029]|~[01])*"
+    r"|[^/\x00-\x1f\x7f-\x9f\u2028\u2029][^\x00-\x1f\x7f-\x9f\u2028\u2029]*)$"
+)
 
 _SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 _ROOT_SECRET = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
@@ -129,6 +143,17 @@ class CredentialDeclaration(Declared):
     rate: RateDeclaration | None = None
 
 
+class SenderEventDeclaration(Declared):
+    """How a sender's webhooks become events, where its scheme does not say: `id` is where the delivery's id stands, a JSON
+    Pointer into the data or `header:Name`; `type` is a type, or a pointer to it; `keys` are pointers to what waits and works
+    find an event by; `scope` is the scope of its events."""
+
+    id: str | None = Field(default=None, max_length=int(PATH_BYTES), pattern=_ID_PLACE)
+    type: str | None = Field(default=None, max_length=int(PATH_BYTES), pattern=_TYPE_PLACE)
+    keys: list[Pointer] = Field(default_factory=list, max_length=int(EVENT_KEYS))
+    scope: str | None = None
+
+
 class SenderDeclaration(Declared):
     """A webhook sender. Several secrets overlap while a key is rotated; each is literal or `env:NAME`."""
 
@@ -136,17 +161,29 @@ class SenderDeclaration(Declared):
     secrets: list[str] = Field(min_length=1, max_length=int(SENDER_SECRETS), repr=False)
     subject: Text
     tolerance_seconds: int = Field(default=300, ge=1, le=int(SENDER_TOLERANCE_SECONDS))
+    event: SenderEventDeclaration | None = None
+
+
+class DeliveryDeclaration(Declared):
+    """How deliveries are made to a destination: `concurrency` at once, or one after the other as their events came where
+    `ordered`, each at most `max_attempts` times, and each time an answer may take `timeout_seconds`."""
+
+    concurrency: int = Field(default=4, ge=1, le=int(DELIVERY_CONCURRENCY))
+    ordered: bool = False
+    max_attempts: int = Field(default=24, ge=1, le=int(DELIVERY_ATTEMPTS))
+    timeout_seconds: int = Field(default=15, ge=1, le=int(DELIVERY_TIMEOUT_SECONDS))
 
 
 class DestinationDeclaration(Declared):
     """An outbound destination. `dedup_window_seconds` is how long the destination itself drops a repeated idempotency
-    key; null says that it does not."""
+    key; null says that it does not. Deliveries go to it by POST, or by its first method where it does not take that."""
 
     url: str = Field(max_length=int(URL_CHARACTERS))
     methods: list[Method] = Field(default=["POST"], min_length=1)
     secret: str | None = Field(default=None, repr=False)
     dedup_window_seconds: int | None = Field(default=None, ge=1, le=int(DEDUP_WINDOW_SECONDS))
     publication: bool = False
+    delivery: DeliveryDeclaration = DeliveryDeclaration()
 
 
 class ScopeDeclaration(Declared):

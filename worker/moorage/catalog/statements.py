@@ -186,10 +186,24 @@ INSERT INTO sender_secrets (sender, ordinal, secret)
 SELECT :name, secret.key, secret.value FROM json_each(:secrets) AS secret WHERE true
 """
 
-# Reads one sender with the number of its secrets.
-SENDER = """
-SELECT name, scheme, subject, tolerance_seconds, created_at, updated_at,
-    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets
+# Forgets how a sender's webhooks become events.
+FORGET_SENDER_EVENTS = "DELETE FROM sender_events WHERE sender = :name"
+
+# Keeps how a sender's webhooks become events, after what stood was forgotten.
+KEEP_SENDER_EVENTS = """
+INSERT INTO sender_events (sender, type, id, keys, scope) VALUES (:name, :type, :id, :keys, :scope)
+"""
+
+_SENDER_COLUMNS = """
+name, scheme, subject, tolerance_seconds, created_at, updated_at,
+    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets,
+    (SELECT json_object('id', id, 'type', type, 'keys', json(keys), 'scope', scope) FROM sender_events
+        WHERE sender = name) AS event
+""".strip()
+
+# Reads one sender with the number of its secrets, and how its webhooks become events.
+SENDER = f"""
+SELECT {_SENDER_COLUMNS}
 FROM senders WHERE name = :name
 """
 
@@ -197,9 +211,8 @@ FROM senders WHERE name = :name
 SECRETS = "SELECT secret FROM sender_secrets WHERE sender = :name ORDER BY ordinal"
 
 # A page of senders after a name.
-SENDERS = """
-SELECT name, scheme, subject, tolerance_seconds, created_at, updated_at,
-    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets
+SENDERS = f"""
+SELECT {_SENDER_COLUMNS}
 FROM senders WHERE name > :after ORDER BY name LIMIT CAST(:limit AS INTEGER)
 """
 
@@ -222,20 +235,30 @@ ON CONFLICT (name) DO UPDATE SET
     url = excluded.url, methods = excluded.methods, secret = excluded.secret,
     dedup_window_seconds = excluded.dedup_window_seconds, publication = excluded.publication,
     updated_at = excluded.updated_at
-RETURNING name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
+RETURNING created_at
 """
+
+# How deliveries are made to it.
+DECLARE_POLICY = """
+INSERT INTO delivery_policies (destination, concurrency, ordered, max_attempts, timeout_seconds)
+VALUES (:name, :concurrency, :ordered, :max_attempts, :timeout_seconds)
+ON CONFLICT (destination) DO UPDATE SET
+    concurrency = excluded.concurrency, ordered = excluded.ordered, max_attempts = excluded.max_attempts,
+    timeout_seconds = excluded.timeout_seconds
+"""
+
+# One that was declared before there were policies has none.
+_DESTINATIONS = """
+SELECT d.name, d.url, d.methods, d.secret, d.dedup_window_seconds, d.publication, d.created_at, d.updated_at,
+    p.concurrency, p.ordered, p.max_attempts, p.timeout_seconds
+FROM destinations AS d LEFT JOIN delivery_policies AS p ON p.destination = d.name
+""".strip()
 
 # Reads one destination.
-DESTINATION = """
-SELECT name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
-FROM destinations WHERE name = :name
-"""
+DESTINATION = f"{_DESTINATIONS} WHERE d.name = :name"
 
 # A page of destinations after a name.
-DESTINATIONS = """
-SELECT name, url, methods, secret, dedup_window_seconds, publication, created_at, updated_at
-FROM destinations WHERE name > :after ORDER BY name LIMIT CAST(:limit AS INTEGER)
-"""
+DESTINATIONS = f"{_DESTINATIONS} WHERE d.name > :after ORDER BY d.name LIMIT CAST(:limit AS INTEGER)"
 
 # --- scopes ---------------------------------------------------------------------------------------------------------
 

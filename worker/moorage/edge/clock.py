@@ -29,6 +29,7 @@ from moorage.edge.arming import Alarm, KnownAlarms
 from moorage.edge.bell import BellStubs
 from moorage.edge.clocks import KEEPER, ClockStubs
 from moorage.edge.convert import absent
+from moorage.edge.couriers import CourierStubs
 from moorage.edge.live import LiveStubs
 from moorage.edge.runners import RunnerStubs
 from moorage.edge.settings import TEST_CLOCK, text
@@ -68,6 +69,7 @@ class Clock(DurableObject):
         self._draining = asyncio.Lock()
         self._rings: dict[str, Ring] = {}
         self._pokes: dict[str, Poke] = {}
+        self._summoned: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wake(self, due: int, shard: Shard) -> int:
@@ -102,8 +104,8 @@ class Clock(DurableObject):
     async def advance(self, milliseconds: int) -> str:
         """Move the test clock; everything that becomes due fires in order before this answers.
 
-        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings` and `pokes`,
-        which whoever asked passes on once it knows the new time.
+        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings`, `pokes` and
+        `couriers`, which whoever asked passes on once it knows the new time.
         """
         await self._be(KEEPER)
         async with self._moving, self._draining:
@@ -126,6 +128,7 @@ class Clock(DurableObject):
                 "error": "StorageBindingUnavailable" if failed else None,
                 "rings": rings,
                 "pokes": [asdict(poke) for poke in self._take_pokes()],
+                "couriers": self._take_summoned(),
             }
         )
 
@@ -135,6 +138,7 @@ class Clock(DurableObject):
         await self._arm_after(drained)
         runners = RunnerStubs(self.env, lambda: self._offset or 0, self._note, lambda poking: None)
         await runners.poke_now(self._take_pokes())
+        await CourierStubs(self.env, lambda: self._offset or 0).tell(self._take_summoned())
         await BellStubs(self.env, Quiet(time.monotonic), lambda ringing: None).ring_now(self._take_rings())
         if drained is not None and drained.fired:
             await self._tell(Instant(_real_now() + (self._offset or 0)), [other for other in SHARDS if other != shard])
@@ -212,7 +216,10 @@ class Clock(DurableObject):
         return self._offset
 
     def _database(self) -> Database:
-        return RingingDatabase(database(self.env), self._note, self._note_pokes, self._tell_ends)
+        behind = database(self.env)
+        return RingingDatabase(
+            behind, self._note, self._note_pokes, self._tell_ends, summon=lambda found: self._summoned.update(found)
+        )
 
     def _note(self, rings: Mapping[str, Ring]) -> None:
         for kind, ring in rings.items():
@@ -238,6 +245,11 @@ class Clock(DurableObject):
         """The executions that were woken by what was fired, each once."""
         pokes, self._pokes = self._pokes, {}
         return list(pokes.values())
+
+    def _take_summoned(self) -> list[str]:
+        """The destinations to whose Couriers there is something to tell."""
+        summoned, self._summoned = self._summoned, set()
+        return sorted(summoned)
 
     def _take_rings(self) -> dict[str, Ring]:
         """What is to be rung for what was fired: once for each kind."""

@@ -21,6 +21,7 @@ from moorage.edge.arming import KnownAlarms
 from moorage.edge.bell import BellStubs
 from moorage.edge.clocks import KEEPER, ClockStubs
 from moorage.edge.convert import message_of
+from moorage.edge.couriers import CourierStubs
 from moorage.edge.runners import RunnerStubs
 from moorage.edge.worker_bodies import REGISTRY, WorkerBodies
 from moorage.kernel.errors import DeploymentError, MoorageError, StorageBindingUnavailable
@@ -32,7 +33,7 @@ from moorage.timers.due import Shard
 _log = logging.getLogger("moorage")
 
 _SETTLE_SECONDS: Final = 10.0
-"""How long the test clock's answer waits for runs that it made due."""
+"""How long the test clock's answer waits for runs, and for deliveries, that it made due."""
 
 
 class Isolate:
@@ -128,6 +129,7 @@ class ClockStub:
         rings = {kind: Ring(**ring) for kind, ring in told["rings"].items()}
         runners = RunnerStubs(self.env, lambda: told["offset"], rings.update, lambda poking: None)
         await runners.poke_now([Poke(**poke) for poke in told["pokes"]], _SETTLE_SECONDS)
+        await CourierStubs(self.env, lambda: told["offset"]).tell(told["couriers"], _SETTLE_SECONDS)
         await bells.ring_now(rings)
         if told["error"] is not None:
             raise StorageBindingUnavailable("the clock moved, but the storage failed before everything had fired")

@@ -24,7 +24,7 @@ OTLP_TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 OTLP_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 SERVICE_NAME: Final = "OTEL_SERVICE_NAME"
 
-BINDINGS: Final = ("DB", "BLOBS", "CLOCK", "BELL", "RUNNER")
+BINDINGS: Final = ("DB", "BLOBS", "CLOCK", "BELL", "RUNNER", "COURIER")
 """What wrangler.toml binds, and nothing with an effect is admitted without."""
 
 _RUNNERS: Final = 32

@@ -115,6 +115,7 @@ class Transaction(Batch):
         self.refusals: dict[str, Exception] = {}
         self.told: list[Told] = []
         self.poked: list[Answer] = []
+        self.summoned: list[Answer] = []
         self.entered: set[str] = set()
         """Types of the entries that it appends to history, as far as they are known before the commit."""
 
@@ -134,6 +135,10 @@ class Transaction(Batch):
     def poke(self, executions: Answer) -> None:
         """After the commit, tell the hosts of these rows (execution_id, host, runner, body) that there is work."""
         self.poked.append(executions)
+
+    def summon(self, couriers: Answer) -> None:
+        """After the commit, tell the Couriers of these rows (destination) that there is something to send."""
+        self.summoned.append(couriers)
 
     def refuse(self, unique: str, or_raise: Exception) -> None:
         """Raise `or_raise` when the batch breaks that `unique` ("table.column") is unique, or that it is not NULL."""

@@ -126,6 +126,15 @@ class CredentialMade(CredentialShown):
     token: str
 
 
+class SenderEventShown(Shown):
+    """How a sender's webhooks become events; null is as its scheme says."""
+
+    id: str | None
+    type: str | None
+    keys: list[str]
+    scope: str | None
+
+
 class SenderShown(Shown):
     """A webhook sender; `secrets` is how many it has."""
 
@@ -134,8 +143,18 @@ class SenderShown(Shown):
     subject: str
     tolerance_seconds: int
     secrets: int
+    event: SenderEventShown | None
     created_at: ShownInstant
     updated_at: ShownInstant
+
+
+class PolicyShown(Shown):
+    """How deliveries are made to a destination."""
+
+    concurrency: int
+    ordered: bool
+    max_attempts: int
+    timeout_seconds: int
 
 
 class DestinationShown(Shown):
@@ -147,6 +166,7 @@ class DestinationShown(Shown):
     secret: str | None
     dedup_window_seconds: int | None
     publication: bool
+    delivery: PolicyShown
     created_at: ShownInstant
     updated_at: ShownInstant
 
@@ -217,7 +237,7 @@ async def revoke_credential(request: ApiRequest, id: Name) -> Response:  # noqa:
     return nothing()
 
 
-@api.put("/senders/{name}", response_model=SenderShown)
+@api.put("/senders/{name}", response_model=SenderShown, responses=fails(ScopeUnknown))
 async def put_sender(request: ApiRequest, name: Name, sent: SenderDeclaration) -> Response:
     """Declare a webhook sender, or declare it anew with other secrets. No answer ever holds a secret."""
     stored = await senders.put(request.db, request.caller, request.now, name, sent, request.ports.secret)

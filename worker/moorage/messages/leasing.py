@@ -1,0 +1,113 @@
+"""Leasing deliveries, and recording what became of them (clause outbox.deliver).
+
+A lease is an attempt: it is counted as it begins, because nobody can tell of one that was cut off whether it arrived. When
+a Courier is lost while it sends, the lease runs out, and the same bytes are sent again under the same id.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moorage.catalog import statements as catalog
+from moorage.catalog.destinations import Destination
+from moorage.catalog.model import DeliveryDeclaration, Method
+from moorage.history.append import append_selected
+from moorage.kernel.instants import Instant, after
+from moorage.messages import circuit
+from moorage.messages import courier_statements as statements
+from moorage.messages.backoff import delay
+from moorage.messages.sending import Leased, Outcome, Target
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Row, Transaction
+
+COURIER: Final = "moorage:courier"
+"""The actor of what Couriers find out; no subject can be called so."""
+
+MARGIN_SECONDS: Final = 15
+"""How much longer a lease is than an answer may take: time to record it."""
+
+_WITH_BODY: Final[tuple[Method, ...]] = ("POST", "PUT", "PATCH")
+
+_ENDS: Final = {"delivered": "delivered", "gone": "canceled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one look gave: deliveries to send, and the destination as it stands. `spent` counts those that were given up,
+    `due` is when there is something to do again, as far as is known now."""
+
+    leased: list[Leased]
+    destination: Destination
+    spent: int
+    due: Instant | None
+
+
+async def destination_of(db: Database, name: str) -> Destination | None:
+    """The destination as it stands; None when it is not declared."""
+    reading = Reading()
+    found = reading.ask(catalog.DESTINATION, name=name)
+    await db.read(reading)
+    row = found.first()
+    return None if row is None else Destination.of(row)
+
+
+def target_of(known: Destination) -> Target:
+    """Where deliveries to a destination go, by the first of its methods that carries a body."""
+    method = next((method for method in _WITH_BODY if method in known.methods), None)
+    return Target(known.name, known.url, method, known.secret, known.delivery.timeout_seconds)
+
+
+async def lease(db: Database, now: Instant, known: Destination, free: int, *, idle: bool) -> Round:
+    """Lease at most `free` deliveries that are due, in one transaction, as many as the destination may get at once.
+
+    `idle` says that nothing is under way: when nothing is leased either, the Courier rests from then on.
+    """
+    defaults = DeliveryDeclaration()
+    destination = known.name
+    picked: dict[str, Any] = {"destination": destination, "free": free, "concurrency": defaults.concurrency}
+    most: dict[str, Any] = {"max_attempts": defaults.max_attempts}
+    until = after(now, known.delivery.timeout_seconds + MARGIN_SECONDS)
+    tx = Transaction(now)
+    append_selected(tx, COURIER, "delivery.dead", statements.SPENT_ENTRIES, many=True, **picked, **most)
+    spent = tx.run(statements.END_SPENT, **picked, **most)
+    leased = tx.run(statements.LEASE, until=until, **picked, **most)
+    tx.run(statements.PROBE, destination=destination, until=until)
+    if idle:
+        tx.run(statements.REST, destination=destination, until=until)
+    due = tx.run(statements.NEXT_DUE, destination=destination)
+    fresh = tx.run(catalog.DESTINATION, name=destination)
+    await db.commit(tx)
+    rows = sorted(leased.rows, key=lambda row: row["position"])
+    upcoming = due.first()
+    return Round(
+        [_leased(row) for row in rows],
+        Destination.of(fresh.one()),
+        spent.changes,
+        None if upcoming is None else Instant(upcoming["due"]),
+    )
+
+
+async def record(
+    db: Database, now: Instant, known: Destination, leased: Leased, outcome: Outcome, random: Callable[[], float]
+) -> None:
+    """Record what became of an attempt, in one transaction, unless its lease was lost meanwhile."""
+    fence: dict[str, Any] = {"delivery": leased.delivery_id, "epoch": leased.epoch}
+    told: dict[str, Any] = {"status": outcome.status, "error": outcome.error}
+    until = after(now, outcome.wait_seconds)
+    tx = Transaction(now)
+    if outcome.fate == "gone":
+        append_selected(tx, COURIER, "destination.disabled", statements.DISABLED_ENTRY, error=outcome.error, **fence)
+    if outcome.fate in _ENDS:
+        tx.run(statements.END, state=_ENDS[outcome.fate], **fence, **told)
+    elif leased.attempt >= known.delivery.max_attempts:
+        append_selected(tx, COURIER, "delivery.dead", statements.DEAD_ENTRY, status=outcome.status, **fence)
+        tx.run(statements.END, state="dead", **fence, **told)
+    else:
+        again = until if outcome.fate == "wait" else after(now, delay(leased.attempt, random))
+        tx.run(statements.AGAIN, next=again, **fence, **told)
+    circuit.learn(tx, known.name, outcome, until)
+    await db.commit(tx)
+
+
+def _leased(row: Row) -> Leased:
+    return Leased(row["delivery_id"], row["event_id"], row["generation"], row["attempts"], row["epoch"], row["body"])
