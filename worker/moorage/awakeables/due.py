@@ -21,6 +21,7 @@ class AwakeableDeadlines:
 
     name = "awakeable_timed_out"
     shard: Final = "runs"
+    parallel = True
     earliest = statements.EARLIEST_DEADLINE
     page = statements.PASSED_DEADLINES
 

@@ -26,6 +26,7 @@ class RecordLeases:
 
     name = "lease_expired"
     shard: Final = "records"
+    parallel = True
     earliest = statements.EARLIEST_EXPIRY
     page = statements.EXPIRED
 
@@ -42,6 +43,7 @@ class StaleRecords:
 
     name = "record_stale"
     shard: Final = "records"
+    parallel = True
     earliest = bound_statements.EARLIEST_STALE
     page = bound_statements.STALE
 
@@ -59,6 +61,7 @@ class RecordDelays:
 
     name = "record_due"
     shard: Final = "records"
+    parallel = True
     earliest = statements.EARLIEST_DELAY
     page = statements.DELAYED
 

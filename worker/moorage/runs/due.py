@@ -43,6 +43,7 @@ class RunsDue:
 
     name = "run_due"
     shard: Final = "runs"
+    parallel = True
     coalesces = True
     earliest = statements.EARLIEST_WAKE
     page = statements.WAKES

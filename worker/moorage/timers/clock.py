@@ -5,8 +5,10 @@ There is one Clock for each shard of the classes. An alarm runs `drain` over tho
 a crash anywhere repeats nothing that was done and loses nothing that was not, and two drains may overlap.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -20,6 +22,9 @@ from moorage.timers.due import SHARDS, DueWork, Shard
 
 BUDGET: Final = 200
 """Items that one alarm fires before it ends and lets another follow at once."""
+
+FIRED_AT_ONCE: Final = 6
+"""Items of one class and one instant that are fired beside one another; the platform sends as many requests at a time."""
 
 FIRST_RETRY_MS: Final = 1000
 LONGEST_RETRY_MS: Final = 3_600_000
@@ -195,11 +200,12 @@ class _Run:
             items, upcoming = await self._look_past_broken(now)
             if not items:
                 return self._come_back(now, upcoming)
-            for item in items:
+            for group in _together(items):
                 if done == budget:
                     return Instant(now + 1)
-                done += 1
-                await self._fire(now, item)
+                firing = group if budget is None else group[: budget - done]
+                done += len(firing)
+                await self._fire_together(now, firing)
 
     def _come_back(self, now: Instant, upcoming: Instant | None) -> Instant | None:
         if self.drained.broken:
@@ -245,6 +251,13 @@ class _Run:
         items += [_Item(self._by_name[row["work"]], row["item"], row["due"], retried=True) for row in retries.rows]
         items.sort(key=attrgetter("due"))
         return items[:DRAIN_BATCH], _earliest(upcoming)
+
+    async def _fire_together(self, now: Instant, items: Sequence[_Item]) -> None:
+        """Where one has found that the storage fails, the others have ended too before that is told."""
+        ended = await asyncio.gather(*(self._fire(now, item) for item in items), return_exceptions=True)
+        for error in ended:
+            if error is not None:
+                raise error
 
     async def _fire(self, now: Instant, item: _Item) -> None:
         name = item.work.name
@@ -304,6 +317,14 @@ def _ask_next(reading: Reading, now: Instant, works: Sequence[DueWork]) -> list[
 def _earliest(answers: Sequence[Answer]) -> Instant | None:
     known = [row["due"] for answer in answers for row in answer.rows if row["due"] is not None]
     return Instant(min(known)) if known else None
+
+
+def _together(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    """The items in their order, those that may fire beside one another in groups."""
+    for _, same in groupby(items, key=lambda item: (item.work.name, item.due)):
+        ordered = list(same)
+        size = FIRED_AT_ONCE if getattr(ordered[0].work, "parallel", False) else 1
+        yield from (ordered[first : first + size] for first in range(0, len(ordered), size))
 
 
 def _names(works: Sequence[DueWork]) -> str:

@@ -27,7 +27,9 @@ and numbers only. For example, a room whose rows `jobs(id, state, deadline)` end
 `ORDER BY ... LIMIT 1` rather than `min(...)`: with the other condition beside it, `min` would walk the whole index.
 
 A class whose firings may be put together, as of a sweep that comes round every day, says `coalesces = True`: a driven
-clock that passes many of its instants fires it once, at the end.
+clock that passes many of its instants fires it once, at the end. A class whose items know nothing of each other says
+`parallel = True`: those of one instant are then sent to the database a few at a time, each in its own transaction, which is
+what makes a burst short where the database is far.
 """
 
 from typing import Final, Literal, Protocol, get_args
