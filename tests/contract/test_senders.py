@@ -180,6 +180,7 @@ async def test_a_signing_secret_stands_in_its_table_and_nowhere_else(store: Stor
         "subject": "github",
         "tolerance_seconds": 300,
         "secrets": 1,
+        "event": None,
         "created_at": "2027-01-15T08:00:00.000Z",
         "updated_at": "2027-01-15T08:00:00.000Z",
     }

@@ -17,7 +17,7 @@ from tests.contract.adapters import Store
 from tests.contract.remote import D1Store
 
 FIXED = frozenset(
-    {"moorage", "preconditions", "kinds", "senders", "sender_secrets", "destinations", "scopes", "recovery", "subscriptions"}
+    "moorage preconditions kinds senders sender_secrets sender_events destinations scopes recovery subscriptions".split()
 )
 """Tables that hold what people declare: a few rows each. Every other table grows with use."""
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.awakeables.payloads import CHARSETS, Payload, read
+from moorage.awakeables.payloads import Payload, read
+from moorage.kernel.content import CHARSETS
 from moorage.kernel.errors import JsonInvalid, MoorageError, PayloadTooLarge, UnsupportedMediaType
 from moorage.kernel.limits import AWAKE_PAYLOAD_BYTES, JSON_DEPTH, JSON_VALUES
 

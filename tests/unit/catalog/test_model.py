@@ -71,7 +71,7 @@ def test_the_widest_retry_policy_stays_within_its_longest_delay() -> None:
          [[], ["s"] * (int(SENDER_SECRETS) + 1), "s"]),
         (SenderDeclaration, SENDER, "subject", ["x", "x" * int(TEXT_CHARACTERS), "Ünï çode"],
          ["", "x" * (int(TEXT_CHARACTERS) + 1), "a\nb", "a\x00"]),
-        (SenderDeclaration, SENDER, "scheme", ["standard", "github", "stripe", "bearer"], ["none", "", "GitHub"]),
+        (SenderDeclaration, SENDER, "scheme", ["standard", "github", "stripe", "slack", "bearer"], ["none", "", "GitHub"]),
         (DestinationDeclaration, DESTINATION, "dedup_window_seconds", [None, 1, int(DEDUP_WINDOW_SECONDS)],
          [0, int(DEDUP_WINDOW_SECONDS) + 1]),
         (DestinationDeclaration, DESTINATION, "methods", [["POST"], ["GET", "PUT"]], [[], ["TRACE"], ["post"]]),

@@ -1,21 +1,31 @@
 """Webhook senders: who may call in with a signature instead of a credential (clause awake.senders).
 
-Secrets are written here and read by verification alone; no answer, error or history entry holds one.
+A sender may also say how its webhooks become events, which `messages.webhooks` follows (clause inbox.accept). Secrets are
+written here and read by verification alone; no answer, error or history entry holds one.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.catalog import signatures, statements
 from moorage.catalog.access import Caller
-from moorage.catalog.model import Scheme, SenderDeclaration, check_subject, secret_name
+from moorage.catalog.model import (
+    IN_HEADER,
+    Scheme,
+    SenderDeclaration,
+    SenderEventDeclaration,
+    check_subject,
+    secret_name,
+)
 from moorage.history.append import Event, append
 from moorage.kernel import canonical
-from moorage.kernel.errors import SenderUnknown
+from moorage.kernel.errors import ScopeUnknown, SenderUnknown
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import EARLIEST, Instant, render
 from moorage.kernel.limits import TEXT_CHARACTERS
+from moorage.kernel.masking import names_a_secret
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
@@ -27,7 +37,7 @@ Bindings = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A sender as it is shown: `secrets` is how many it has."""
+    """A sender as it is shown: `secrets` is how many it has, `event` how its webhooks become events, where it says so."""
 
     name: str
     scheme: Scheme
@@ -36,6 +46,13 @@ class Sender:
     created_at: Instant
     updated_at: Instant
     secrets: int
+    event: SenderEventDeclaration | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> "Sender":
+        """The sender that a row holds."""
+        event = None if row["event"] is None else SenderEventDeclaration.model_construct(**json.loads(row["event"]))
+        return cls(**{**row, "event": event})
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""
@@ -45,6 +62,7 @@ class Sender:
             "subject": self.subject,
             "tolerance_seconds": self.tolerance_seconds,
             "secrets": self.secrets,
+            "event": None if self.event is None else self.event.model_dump(),
             "created_at": render(self.created_at),
             "updated_at": render(self.updated_at),
         }
@@ -88,8 +106,8 @@ async def put(
 ) -> Sender:
     """Declare a sender, or declare it anew: its secrets are replaced by those given.
 
-    Raises Forbidden, IdInvalid, and RequestInvalid for a reserved subject, and for a secret that the scheme cannot use or
-    that the deployment has not got.
+    Raises Forbidden, IdInvalid, ScopeUnknown, and RequestInvalid for a reserved subject, for a secret that the scheme cannot
+    use or that the deployment has not got, and for a delivery's id in a header that carries a secret.
     """
     caller.demand("admin")
     check_client_id(name, "a sender's name")
@@ -109,16 +127,20 @@ async def put(
     )
     tx.run(statements.FORGET_SECRETS, name=name)
     tx.run(statements.KEEP_SECRETS, name=name, secrets=canonical.dumps(kept))
-    stored = tx.run(statements.SENDER, name=name)
-    data = {
+    data: dict[str, Any] = {
         "scheme": declaration.scheme,
         "subject": declaration.subject,
         "tolerance_seconds": declaration.tolerance_seconds,
         "secrets": len(kept),
     }
+    tx.run(statements.FORGET_SENDER_EVENTS, name=name)
+    if declaration.event is not None:
+        _keep_event(tx, name, declaration.event)
+        data["event"] = declaration.event.model_dump(exclude_defaults=True)
+    stored = tx.run(statements.SENDER, name=name)
     append(tx, caller.subject, Event(f"sender:{name}", "sender.declared", data))
     await db.commit(tx)
-    return Sender(**stored.one())
+    return Sender.of(stored.one())
 
 
 async def show(db: Database, caller: Caller, name: str) -> Sender:
@@ -127,7 +149,7 @@ async def show(db: Database, caller: Caller, name: str) -> Sender:
     reading = Reading()
     row = reading.ask(statements.SENDER, name=name)
     await db.read(reading)
-    return Sender(**row.one(SenderUnknown()))
+    return Sender.of(row.one(SenderUnknown()))
 
 
 async def list_senders(db: Database, caller: Caller, page: PageRequest) -> Page[Sender]:
@@ -138,7 +160,7 @@ async def list_senders(db: Database, caller: Caller, page: PageRequest) -> Page[
     reading = Reading()
     rows = reading.ask(statements.SENDERS, after=after[0], limit=page.limit + 1)
     await db.read(reading)
-    return page.page(rows.rows, filters, lambda row: [row["name"]], lambda row: Sender(**row))
+    return page.page(rows.rows, filters, lambda row: [row["name"]], Sender.of)
 
 
 async def delete(db: Database, caller: Caller, now: Instant, name: str) -> None:
@@ -148,6 +170,7 @@ async def delete(db: Database, caller: Caller, now: Instant, name: str) -> None:
     caller.guard(tx)
     tx.require(statements.SENDER_EXISTS, SenderUnknown(), name=name)
     tx.run(statements.FORGET_SECRETS, name=name)
+    tx.run(statements.FORGET_SENDER_EVENTS, name=name)
     tx.run(statements.DELETE_SENDER, name=name)
     append(tx, caller.subject, Event(f"sender:{name}", "sender.deleted"))
     await db.commit(tx)
@@ -162,8 +185,19 @@ async def verification(db: Database, name: str, bindings: Bindings) -> Verificat
     found = reading.ask(statements.SENDER, name=name)
     secrets = reading.ask(statements.SECRETS, name=name)
     await db.read(reading)
-    sender = Sender(**found.one(signatures.refusal()))
+    sender = Sender.of(found.one(signatures.refusal()))
     return Verification(sender, tuple(_usable(sender, secrets.rows, bindings)))
+
+
+def _keep_event(tx: Transaction, name: str, event: SenderEventDeclaration) -> None:
+    """Keep how the webhooks become events. An id is shown to whoever may read events, so no secret may be one."""
+    header = (event.id or "").removeprefix(IN_HEADER).lower() if (event.id or "").startswith(IN_HEADER) else ""
+    if header == "cookie" or names_a_secret(header):
+        raise refused("/event/id", "must not name a header that carries a secret")
+    if event.scope is not None:
+        tx.require(statements.SCOPE_EXISTS, ScopeUnknown(), parent=event.scope)
+    keys = canonical.dumps(event.keys)
+    tx.run(statements.KEEP_SENDER_EVENTS, name=name, type=event.type, id=event.id, keys=keys, scope=event.scope)
 
 
 def _usable(sender: Sender, rows: Sequence[Row], bindings: Bindings) -> list[str]:

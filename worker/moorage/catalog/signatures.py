@@ -7,6 +7,7 @@ what was sent or expected.
               "id.timestamp.body"; the secret is base64, with or without whsec_
     github    X-Hub-Signature-256: sha256=<hex HMAC-SHA256 over the body>; the scheme has no timestamp, so no window
     stripe    Stripe-Signature: t=<timestamp>,v1=<hex HMAC-SHA256 over "t.body">
+    slack     X-Slack-Request-Timestamp, X-Slack-Signature: v0=<hex HMAC-SHA256 over "v0:timestamp:body">
     bearer    Authorization: Bearer <token>; the secrets are the tokens' SHA-256
 
 A timestamp is in seconds and may lie `tolerance_seconds` before or after now, both ends included.
@@ -38,10 +39,24 @@ def verify(
 
     Header names are matched in any case. Nothing is read but the arguments.
     """
-    known = {name.lower(): value for name, value in headers.items()}
-    check = _Check(known, raw, now, tolerance_seconds)
+    check = _Check(_lower(headers), raw, now, tolerance_seconds)
     if not _SCHEMES[scheme](check, secrets):
         raise refusal()
+
+
+def delivery_id(scheme: Scheme, headers: Headers) -> str | None:
+    """The id that a verified request's headers name for its delivery, or None where the scheme has none in them.
+
+    For `standard` it is the id that was signed. A Slack request names none: it is known by its signature, which covers its
+    instant, and by whose SHA-256 nobody can send it again.
+    """
+    known = _lower(headers)
+    if scheme == "standard":
+        parts = _standard_parts(known)
+        return None if parts is None else parts[0]
+    if scheme == "slack":
+        return "sha256:" + canonical.digest(_shown(known, "x-slack-signature"))
+    return known.get("x-github-delivery") if scheme == "github" else None
 
 
 def refusal() -> Unauthenticated:
@@ -77,22 +92,37 @@ class _Check:
         return _SECONDS.fullmatch(timestamp) is not None and abs(self._now - int(timestamp) * 1000) <= self._tolerance
 
 
-def _standard(check: _Check, secrets: Sequence[str]) -> bool:
+def _lower(headers: Headers) -> Headers:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _shown(headers: Headers, name: str) -> str:
+    """A signature in hex as it is compared."""
+    return headers.get(name, "").strip().lower()
+
+
+def _standard_parts(headers: Headers) -> tuple[str, str, str] | None:
+    """Id, timestamp and signature of the first family of headers that is whole; no other one is looked at."""
     for family in _STANDARD_FAMILIES:
-        ident, timestamp, shown = (check.headers.get(f"{family}-{part}") for part in ("id", "timestamp", "signature"))
-        if not ident or not timestamp or not shown:
-            continue
-        if not check.in_time(timestamp):
-            return False
-        signed = f"{ident}.{timestamp}.".encode("utf-8", "replace") + check.raw
-        keys = (standard_key(secret) for secret in secrets)
-        expected = ["v1," + base64.b64encode(_mac(key, signed)).decode() for key in keys if key]
-        return _one_of(shown.split(" "), expected)
-    return False
+        ident, timestamp, shown = (headers.get(f"{family}-{part}") for part in ("id", "timestamp", "signature"))
+        if ident and timestamp and shown:
+            return ident, timestamp, shown
+    return None
+
+
+def _standard(check: _Check, secrets: Sequence[str]) -> bool:
+    parts = _standard_parts(check.headers)
+    if parts is None or not check.in_time(parts[1]):
+        return False
+    ident, timestamp, shown = parts
+    signed = f"{ident}.{timestamp}.".encode("utf-8", "replace") + check.raw
+    keys = (standard_key(secret) for secret in secrets)
+    expected = ["v1," + base64.b64encode(_mac(key, signed)).decode() for key in keys if key]
+    return _one_of(shown.split(" "), expected)
 
 
 def _github(check: _Check, secrets: Sequence[str]) -> bool:
-    shown = check.headers.get("x-hub-signature-256", "").strip().lower()
+    shown = _shown(check.headers, "x-hub-signature-256")
     return _one_of([shown], ["sha256=" + _mac(secret.encode(), check.raw).hex() for secret in secrets])
 
 
@@ -104,6 +134,15 @@ def _stripe(check: _Check, secrets: Sequence[str]) -> bool:
     signed = f"{timestamps[0]}.".encode() + check.raw
     shown = [value.lower() for name, _, value in parts if name == "v1"]
     return _one_of(shown, [_mac(secret.encode(), signed).hex() for secret in secrets])
+
+
+def _slack(check: _Check, secrets: Sequence[str]) -> bool:
+    timestamp = check.headers.get("x-slack-request-timestamp", "")
+    if not check.in_time(timestamp):
+        return False
+    signed = f"v0:{timestamp}:".encode() + check.raw
+    shown = _shown(check.headers, "x-slack-signature")
+    return _one_of([shown], ["v0=" + _mac(secret.encode(), signed).hex() for secret in secrets])
 
 
 def _bearer(check: _Check, secrets: Sequence[str]) -> bool:
@@ -118,6 +157,7 @@ _SCHEMES: Mapping[Scheme, Callable[[_Check, Sequence[str]], bool]] = {
     "standard": _standard,
     "github": _github,
     "stripe": _stripe,
+    "slack": _slack,
     "bearer": _bearer,
 }
 
