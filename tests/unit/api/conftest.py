@@ -12,7 +12,7 @@ import pytest
 
 from moorage.api.app import Application, build_app
 from moorage.api.assembly import assemble, due_works, look_for
-from moorage.api.ports import Ports, Settings
+from moorage.api.ports import Bodies, Ports, Settings
 from moorage.api.ringing import RingingDatabase
 from moorage.api.runners import HostRunners
 from moorage.kernel.instants import Instant, after
@@ -40,6 +40,7 @@ class House:
     secrets: dict[str, str] = field(default_factory=dict)
     blobs: Blobs | None = None
     frontiers: Frontiers | None = field(default_factory=HeldFrontiers)
+    bodies: Bodies | None = None
     bells: HostBells = field(init=False)
     runners: HostRunners = field(init=False)
 
@@ -86,7 +87,7 @@ class House:
             lambda: RingingDatabase(self.database(), self.bells.ring, self.runners.poke),
             before,
             self.now,
-            due_works(self.blobs),
+            due_works(self.blobs, bodies=self.bodies),
         )
         return self.now, drained.fired
 

@@ -48,6 +48,7 @@ class Executing:
     def __post_init__(self) -> None:
         self.registry = Registry(self.bodies)
         house = self.house
+        house.bodies = OwnBodies(self.registry)
         house.runners = HostRunners(self, house.bells.ring)
         substrate = LocalSubstrate(
             self.database,

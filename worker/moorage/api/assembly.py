@@ -38,6 +38,7 @@ from moorage.schedules.starting import Means
 from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells, HostBells, Look
 from moorage.timers.due import DueWork
+from moorage.timers.fire import Timers
 
 
 def due_works(
@@ -54,6 +55,7 @@ def due_works(
         StaleRecords(),
         ExpiredSessions(),
         AwakeableDeadlines(),
+        Timers(),
         UnroutedEvents(),
         EventWaitTimeouts(),
         Schedules(means),

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
 
@@ -115,22 +115,31 @@ class Cron:
         return Instant(found * 1000)
 
     def last(self, now: Instant, count: int) -> list[Instant]:
-        second = now // 1000
-        wall = self._wall(second)
+        wall = self._wall(now // 1000)
+        found: list[Instant] = []
+        reached = True
+        # Times of the wall that are skipped, or come at one instant, are no starts: then it takes further ones.
+        while reached and len(found) < count:
+            wall, reached = self._back(wall, count - len(found))
+            found = self._between(wall, now)
+        return found[-count:]
+
+    def _back(self, wall: datetime, count: int) -> tuple[datetime, bool]:
+        """The match of the wall so many before a time; and whether there are so many."""
         try:
             for _ in range(count):
                 wall = _step(self._backward, wall)
         except (StopIteration, OverflowError, ValueError):
-            wall = max(wall - timedelta(days=366), _EPOCH)
-        lowest = max(self._first_at(wall) or self._past_gap(wall), 0)
-        if self._offset(lowest) != self._offset(second) or second - lowest > 20 * _DAY:
+            return _EPOCH, False
+        return wall, wall > _EPOCH
+
+    def _between(self, wall: datetime, now: Instant) -> list[Instant]:
+        """The starts from a time of the wall on, or somewhat before it, up to `now`."""
+        first = self._first_at(wall)
+        lowest = max(self._past_gap(wall) if first is None else first, 0)
+        if self._offset(lowest) != self._offset(now // 1000) or now // 1000 - lowest > 20 * _DAY:
             lowest = max(lowest - _CHANGE, 0)
-        found: list[Instant] = []
-        for one in starts(self, Instant(lowest * 1000 - 1)):
-            if one > now:
-                break
-            found.append(one)
-        return found[-count:]
+        return list(takewhile(lambda one: one <= now, starts(self, Instant(lowest * 1000 - 1))))
 
     def _named(self, second: int) -> int:
         """The first rule. What the second pass of a repeated hour would name has come already."""

@@ -30,6 +30,7 @@ from moorage.api.routes import (
     subscriptions,
     system,
     testing,
+    timers,
     watch,
 )
 from moorage.api.routing import Route
@@ -52,6 +53,7 @@ _USUAL = (
     awakeables.api,
     inbox.api,
     kv.api,
+    timers.api,
     schedules.api,
     subscriptions.api,
     deliveries.api,
