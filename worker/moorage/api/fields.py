@@ -98,6 +98,21 @@ class ProblemShown(BaseModel):
     errors: list[FieldError] | None = None
 
 
+ANY_BODY: dict[str, Any] = {
+    "requestBody": {
+        "description": "JSON as its value; a form as lists of values by name; text as a string; anything else as its "
+        "content type and base64; nothing as null.",
+        "content": {
+            "application/json": {"schema": {}},
+            "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
+            "text/plain": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+"""`openapi_extra` of a route that takes bodies of every content type, as `kernel.content` reads them."""
+
+
 def fails(*errors: type[MoorageError]) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may raise these, besides what every route may."""
     by_status: dict[int | str, dict[str, Any]] = {}

@@ -30,8 +30,13 @@ def check_reason(reason: str) -> None:
 
 def check_line(text: str, pointer: str) -> None:
     """Raise RequestInvalid at `pointer` unless a label or subject has 1 to TEXT_CHARACTERS characters and fits LINE."""
-    if not _fits(text, LINE):
+    if not is_line(text):
         raise refused(pointer, f"must have 1 to {TEXT_CHARACTERS} characters, none of them a control character")
+
+
+def is_line(text: str) -> bool:
+    """Whether a text has 1 to TEXT_CHARACTERS characters and fits LINE."""
+    return _fits(text, LINE)
 
 
 def _fits(text: str, pattern: str) -> bool:

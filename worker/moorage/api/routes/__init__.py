@@ -32,6 +32,7 @@ from moorage.api.routes import (
     testing,
     timers,
     watch,
+    webhooks,
 )
 from moorage.api.routing import Route
 
@@ -51,6 +52,7 @@ _USUAL = (
     executions.api,
     guards.api,
     awakeables.api,
+    webhooks.api,
     inbox.api,
     kv.api,
     timers.api,

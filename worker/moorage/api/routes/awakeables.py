@@ -13,6 +13,7 @@ from moorage.api import public
 from moorage.api.answers import Answer, page
 from moorage.api.auth import admit_sender
 from moorage.api.fields import (
+    ANY_BODY,
     Cursor,
     Default,
     JsonObject,
@@ -53,18 +54,6 @@ api = router("awakeables")
 Token = Annotated[str, Path(description="The token, as it was given at minting.")]
 AwakeableId = Annotated[str, Path(max_length=int(ID_CHARACTERS), description="The id, as it was given at minting.")]
 _ENDED = (AwakeableUnknown, AwakeableAlreadyResolved, AwakeableRejected, AwakeableTimedOut)
-_ANY_BODY: dict[str, Any] = {
-    "requestBody": {
-        "description": "JSON as its value; a form as lists of values by name; text as a string; anything else as its "
-        "content type and base64; nothing as null.",
-        "content": {
-            "application/json": {"schema": {}},
-            "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
-            "text/plain": {"schema": {"type": "string"}},
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
-}
 
 
 class MintSent(Sent):
@@ -160,7 +149,7 @@ async def show_by_id(request: ApiRequest, awakeable: AwakeableId) -> Response:
     "/awake/{token}",
     response_model=Any,
     responses=fails(*_ENDED, JsonInvalid, PayloadTooLarge, UnsupportedMediaType, RateLimited, BlobBusy, UploadTimedOut),
-    openapi_extra={**opened("own"), **_ANY_BODY},
+    openapi_extra={**opened("own"), **ANY_BODY},
 )
 async def resolve_awakeable(
     request: ApiRequest,
