@@ -201,7 +201,9 @@ async def test_coalesce_holds_the_latest_window_alone(api: httpx.AsyncClient, ho
     await pass_time(house, 4 * HOUR)
     assert [state for _, state in await states(api)] == ["started", "coalesced", "coalesced", "queued"]
     assert (await api.get("/schedules/s")).json()["queued"] == 1
+    house.dues.clear()
     await finish(api, house, (await triggers(api))[0]["run_id"])
+    assert (house.now, "time") in house.dues
     assert await pass_time(house, 1) == {"schedule_resumed": 1}
     held = (await triggers(api))[-1]
     assert [held["window_start"], held["state"], held["started_at"]] == [

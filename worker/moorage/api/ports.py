@@ -89,10 +89,11 @@ class Poke:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that a commit ended, and the Runner that keeps its live view."""
+    """A run that a commit ended, the Runner that keeps its live view, and whether a schedule may have waited for it."""
 
     run_id: str
     runner: str
+    scheduled: bool = False
 
 
 class Runners(Protocol):
@@ -202,7 +203,10 @@ class Ports:
         await self.binding.require(self.database, self.frontiers, told.project, told.profile, told.missing)
 
     def ended(self, runs: Sequence[Ended]) -> None:
-        """Tell those who watch these runs, and the collector of spans. Returns at once and never fails."""
+        """Tell those who watch these runs, the collector of spans, and the Clock where a schedule may have waited for one.
+        Returns at once and never fails."""
         for run in runs:
             self.lives.changed(run.run_id, run.runner)
             self.spans.ended(run.run_id)
+            if run.scheduled:
+                self.wake(self.now(), "time")

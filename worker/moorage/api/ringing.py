@@ -6,6 +6,7 @@ is heard by whoever tells those who subscribed; what was woken in the transactio
 there is seen by those who watch it.
 """
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
@@ -123,7 +124,8 @@ def _pokes(transaction: Transaction) -> list[Poke]:
 def _ends(transaction: Transaction) -> list[Ended]:
     """The runs that the transaction ended, whatever ended them."""
     told = (one.kinds for one in transaction.told if one.type in ENDS_OF_RUNS)
-    return [Ended(row["subject"], row["runner"]) for kinds in told if isinstance(kinds, Answer) for row in kinds.rows]
+    rows = [row for kinds in told if isinstance(kinds, Answer) for row in kinds.rows if row["run"] is not None]
+    return [Ended(row["subject"], runner, bool(scheduled)) for row in rows for runner, scheduled in [json.loads(row["run"])]]
 
 
 def _ring(type_: str, number: int) -> Ring:

@@ -194,6 +194,8 @@ class _Crew:
             else:
                 self._lives.changed(run.run_id, run.runner)
             self._spans.ended(run.run_id)
+            if run.scheduled:
+                self._wake(self._isolate.now(), "time")
 
     def _entered(self, types: Collection[str]) -> None:
         """Whoever is subscribed to history is told."""

@@ -24,8 +24,12 @@ UNKNOWN: Final = "?"
 """Stands for the type of entries whose type only the database knows."""
 
 ENDS_OF_RUNS: Final = frozenset({"run.closed", "run.reaped"})
-_WITH_RUNS = "RETURNING kind, subject, (SELECT r.runner FROM runs AS r WHERE r.run_id = subject) AS runner"
-"""Whose ends are told to those who watch them, and who keeps their views."""
+_WITH_RUNS = """
+RETURNING kind, subject, (
+    SELECT json_array(r.runner, r.metadata ->> '$.trigger_id' IS NOT NULL) FROM runs AS r WHERE r.run_id = subject
+) AS run
+"""
+"""Whose ends are told to those who watch them, who keeps their views, and whether a schedule may wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
