@@ -13,11 +13,10 @@ import typer
 from ops.bodies_folder import BodiesOption, bundle_with, check_bodies
 from ops.bundle import build_bundle
 from ops.local.config import read_config
-from ops.local.edge import EdgeConfig, EdgeFailed, LocalEdge
+from ops.local.edge import ALLOW_LOCAL, EdgeConfig, EdgeFailed, LocalEdge
 from ops.setup import paths
 
 TEST_CLOCK = "MOORAGE_TEST_CLOCK"
-ALLOW_LOCAL = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
 
 
 class _Stopped(Exception):

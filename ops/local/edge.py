@@ -63,6 +63,13 @@ class EdgeConfig:
     initialize: bool = True
 
 
+ALLOW_LOCAL = "MOORAGE_ALLOW_LOCAL_DESTINATIONS"
+"""With 1 the Worker may reach this machine and its networks; without, workerd refuses, whatever name leads there."""
+
+_COLLECTORS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""What whoever starts the edge lets it reach all the same."""
+
+
 class LocalEdge:
     """A running local edge; a context manager. Clauses edge.local and edge.cold-start.
 
@@ -148,6 +155,7 @@ class LocalEdge:
     def _plan(self, worker: WorkerConfig, snapshot: str) -> dict[str, Any]:
         served = self._state.run / "served"
         served.mkdir(exist_ok=True)
+        variables = {**self._address(), **worker.vars, **self.config.vars, "MOORAGE_ROOT_TOKEN": self.root_token}
         return {
             "name": worker.name,
             "port": self.config.port,
@@ -160,7 +168,9 @@ class LocalEdge:
             "compatibilityDate": worker.compatibility_date,
             # The platform's own interpreter cannot be fetched here, and ours takes its place.
             "compatibilityFlags": [one for one in worker.compatibility_flags if not one.startswith("python_workers")],
-            "vars": {**self._address(), **worker.vars, **self.config.vars, "MOORAGE_ROOT_TOKEN": self.root_token},
+            "vars": variables,
+            "inside": variables.get(ALLOW_LOCAL) == "1",
+            "trusted": [url for name in _COLLECTORS if (url := variables.get(name))],
             "d1": [{"binding": one.binding, "id": one.id} for one in worker.d1],
             "r2": [{"binding": binding, "name": name} for binding, name in worker.r2.items()],
             "durableObjects": [{"binding": key, "className": name} for key, name in worker.durable_objects.items()],

@@ -166,7 +166,7 @@ def test_a_date_that_means_an_older_python_is_refused(small: Small) -> None:
 
 def test_the_worker_sees_its_own_bindings_and_no_others(strict: LocalEdge) -> None:
     assert get(strict, "/environment") == {
-        "names": ["BLOBS", "DB", "GREETING", "MOORAGE_ROOT_TOKEN", "ROOM", "SETTINGS"],
+        "names": ["BLOBS", "DB", "GREETING", "MOORAGE_ALLOW_LOCAL_DESTINATIONS", "MOORAGE_ROOT_TOKEN", "ROOM", "SETTINGS"],
         "greeting": "hello",
         "depth": 3,
     }

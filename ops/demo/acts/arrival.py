@@ -5,9 +5,9 @@ from pathlib import Path
 
 from ops.bodies_folder import bundle_with
 from ops.demo.stage import Act, Stage
-from ops.local.edge import EdgeConfig, LocalEdge
+from ops.local.edge import ALLOW_LOCAL, EdgeConfig, LocalEdge
 from ops.setup import paths
-from ops.up import ALLOW_LOCAL, TEST_CLOCK
+from ops.up import TEST_CLOCK
 
 BODIES = Path(__file__).parents[1] / "bodies"
 VARS = {TEST_CLOCK: "1", ALLOW_LOCAL: "1"}

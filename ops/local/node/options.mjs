@@ -8,6 +8,8 @@ const WORKERD = fileURLToPath(new URL("../workerd/", import.meta.url));
 const INSIDE = fileURLToPath(new URL("../inside/", import.meta.url));
 export const PYODIDE = dirname(createRequire(import.meta.url).resolve("pyodide/package.json"));
 
+const OUTBOUND = "outbound";
+
 const text = (path) => readFileSync(path, "utf8");
 const esm = (contents) => ({ type: "esm", contents });
 
@@ -61,8 +63,21 @@ function bindings(plan) {
   return env;
 }
 
-/** The Worker of `plan`, as made by ops/local/config.py. */
-export function worker(plan, hostService) {
+/** The Workers of `plan`, as made by ops/local/edge.py: its own, and where it may not reach this machine what it sends by. */
+export function workers(plan, hostService) {
+  const own = worker(plan, hostService);
+  if (plan.inside) return [own];
+  own.dev.outboundService = { type: "worker", worker: OUTBOUND };
+  const env = {
+    PUBLIC: { type: "network", allow: ["public"], deny: [], tlsOptions: { trustBrowserCas: true } },
+    TRUSTED: { type: "json", value: plan.trusted.map((url) => URL.parse(url)?.origin ?? null) },
+  };
+  const manifest = { mainModule: "outbound.mjs", modulesRoot: WORKERD, modules: { "outbound.mjs": esm(text(join(WORKERD, "outbound.mjs"))) } };
+  return [own, { config: { name: OUTBOUND, compatibilityDate: plan.compatibilityDate, manifest, env, exports: {} } }];
+}
+
+/** The Worker of `plan`. */
+function worker(plan, hostService) {
   const exports = {};
   for (const { className } of plan.durableObjects) exports[className] = { type: "durable-object", storage: "sqlite" };
   const names = ["entrypoints.mjs", "interpreter.mjs", "boot.mjs", "host.mjs", "not_node.mjs", "pack.mjs", "pyodide_host.mjs", "sdk.mjs", "startup.mjs"];

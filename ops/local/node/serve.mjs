@@ -8,7 +8,7 @@ import { Log, LogLevel, Miniflare } from "miniflare";
 import { Bundle } from "./bundle.mjs";
 import { startCrons } from "./crons.mjs";
 import { tieWorkerd } from "./lifeline.mjs";
-import { PYODIDE, shared, worker } from "./options.mjs";
+import { PYODIDE, shared, workers } from "./options.mjs";
 
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 const pyodideVersion = JSON.parse(readFileSync(`${PYODIDE}/package.json`, "utf8")).version;
@@ -91,7 +91,7 @@ try {
       show("moorage: workerd died and was started again");
       tell({ event: "restarted" });
     },
-    workers: [worker(plan, hostService)],
+    workers: workers(plan, hostService),
   });
   const url = await miniflare.ready;
   // The first event of an isolate starts its interpreter; nobody's request should have to wait for that.
