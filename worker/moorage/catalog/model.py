@@ -176,7 +176,7 @@ class DeliveryDeclaration(Declared):
 
 class DestinationDeclaration(Declared):
     """An outbound destination. `dedup_window_seconds` is how long the destination itself drops a repeated idempotency
-    key; null says that it does not. Deliveries go to it by POST, or by its first method where it does not take that."""
+    key; null says that it does not. Deliveries go to it by the first of POST, PUT and PATCH among its methods."""
 
     url: str = Field(max_length=int(URL_CHARACTERS))
     methods: list[Method] = Field(default=["POST"], min_length=1)

@@ -6,17 +6,19 @@ from moorage.kernel.limits import DELIVERY_TIMEOUT_SECONDS
 _LONGEST_LEASE_MS = 2 * int(DELIVERY_TIMEOUT_SECONDS) * 1000
 """No lease is longer: what is being sent is due again within it."""
 
-_FIRST = "(SELECT min(d.next_attempt_at) FROM deliveries AS d WHERE d.destination = t.name AND d.state = 'pending')"
-_FIRST_IN_ORDER = """
-(SELECT d.next_attempt_at FROM deliveries AS d WHERE d.destination = t.name AND d.state = 'pending'
-    ORDER BY d.position LIMIT 1)
+_FIRST = """
+CASE WHEN {ordered} THEN
+    (SELECT d.next_attempt_at FROM deliveries AS d WHERE d.destination = {name} AND d.state = 'pending'
+        ORDER BY d.position LIMIT 1)
+ELSE (SELECT min(d.next_attempt_at) FROM deliveries AS d WHERE d.destination = {name} AND d.state = 'pending') END
 """.strip()
+_FIRST_OF_EACH = _FIRST.replace("{ordered}", "p.ordered = 1").replace("{name}", "t.name")
 
 # When a destination's Courier has something to do next: the first attempt that is due, or the first delivery's where order
 # is kept, but not before what the destination asked for, and not before the Courier was given time to come.
 _DUE = f"""
 SELECT t.name AS destination, max(
-    CASE WHEN p.ordered = 1 THEN {_FIRST_IN_ORDER} ELSE {_FIRST} END,
+    {_FIRST_OF_EACH},
     coalesce(c.blocked_until, 0), coalesce(c.poke_at, 0)
 ) AS due
 FROM destinations AS t LEFT JOIN couriers AS c ON c.destination = t.name
@@ -119,14 +121,15 @@ WHERE destination = :destination AND state IN ('open', 'half_open') AND blocked_
         AND d.next_attempt_at = :until AND d.leased_until = :until)
 """
 
+_FIRST_OF_ONE = _FIRST.replace("{ordered}", _ORDERED).replace("{name}", ":destination")
+
 # The Courier rests when it leased nothing and has nothing under way: the Clock may tell it of the next thing at once. Where
 # somebody else's leases are in the way it is told again later.
-REST = """
+REST = f"""
 UPDATE couriers SET poke_at = NULL WHERE destination = :destination AND poke_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.destination = :destination AND d.state = 'pending'
         AND d.next_attempt_at = :until AND d.leased_until = :until)
-    AND (blocked_until > :now OR NOT EXISTS (SELECT 1 FROM deliveries AS d
-        WHERE d.destination = :destination AND d.state = 'pending' AND d.next_attempt_at <= :now))
+    AND (blocked_until > :now OR coalesce({_FIRST_OF_ONE} > :now, 1))
 """
 
 # When there is something to do again.
