@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from moorage.edge.arming import LOST_MS, Alarm
+from moorage.edge.arming import FARTHEST_MS, LOST_MS, SOON_MS, Alarm, KnownAlarms
+from moorage.kernel.instants import Instant
 
 
 class Stored:
@@ -77,3 +78,35 @@ async def test_an_alarm_that_never_rang_is_not_relied_upon(known_before: bool) -
     now += 1
     assert await alarm.arm(90_000) == 90_000
     assert stored.at == 90_000
+
+
+@pytest.mark.clause("timers.alarm")
+@pytest.mark.parametrize("ahead", [FARTHEST_MS, FARTHEST_MS + 1, 2**31, 2**33, 253_402_300_799_999])
+async def test_what_is_far_ahead_is_armed_for_in_stages_and_never_early(ahead: int) -> None:
+    now, wanted = 1_800_000_000_000, 1_800_000_000_000 + ahead
+    stored = Stored(random.Random(0))
+    alarm = Alarm(stored, lambda: now)
+    first = await alarm.arm(wanted)
+    assert stored.at == first == now + FARTHEST_MS
+    # An alarm that rings before its time arms anew; that it is asked often in between costs no write.
+    assert [await alarm.arm(wanted) for _ in range(3)] == [first] * 3
+    assert stored.sets == 1
+    if ahead > FARTHEST_MS:
+        now = first
+        alarm.rang()
+        stored.at = None
+        assert await alarm.arm(wanted) == min(wanted, first + FARTHEST_MS)
+
+
+@pytest.mark.clause("timers.alarm")
+def test_a_clock_that_rings_before_need_not_be_told_unless_that_is_just_now_or_another_shards() -> None:
+    known, now = KnownAlarms(), Instant(1000)
+    assert not known.ring_before(Instant(5000), "time", now)
+    known.learn("time", 5000)
+    assert known.ring_before(Instant(5000), "time", now)
+    assert not known.ring_before(Instant(4999), "time", now)
+    assert not known.ring_before(Instant(5000), "runs", now)
+    assert not known.ring_before(Instant(5000), "time", Instant(5000 - SOON_MS))
+    assert known.ring_before(Instant(5000), "time", Instant(5000 - SOON_MS - 1))
+    known.learn("time", 900)
+    assert not known.ring_before(Instant(5000), "time", now)

@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from workers import DurableObject
 from moorage.api.assembly import due_works
 from moorage.api.ports import Ended, Poke
 from moorage.api.ringing import RingingDatabase
+from moorage.api.routing_events import ACCEPTED, Routing
 from moorage.edge import settings
 from moorage.edge.arming import Alarm, KnownAlarms
 from moorage.edge.bell import BellStubs
@@ -38,6 +39,7 @@ from moorage.edge.storage import blobs, database
 from moorage.edge.worker_bodies import WorkerBodies
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
+from moorage.messages.routing import route_unrouted
 from moorage.store.ports import Database
 from moorage.timers import clock
 from moorage.timers.bell import Quiet, Ring
@@ -70,6 +72,8 @@ class Clock(DurableObject):
         self._rings: dict[str, Ring] = {}
         self._pokes: dict[str, Poke] = {}
         self._summoned: set[str] = set()
+        self._routing = Routing(lambda: time.monotonic() * 1000)
+        self._accepted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wake(self, due: int, shard: Shard) -> int:
@@ -115,6 +119,7 @@ class Clock(DurableObject):
             await self._storage.put(_OFFSET, self._offset)
             end = Instant(_real_now() + self._offset)
             drained = await self._guarded(lambda: clock.advance(self._database, start, end, self._works()))
+            await self._route_accepted(end)
         if drained is None or drained.interrupted is not None:
             await self._arm_after(drained)
         await self._tell(end, SHARDS)
@@ -136,12 +141,16 @@ class Clock(DurableObject):
         async with self._draining:
             drained = await self._guarded(lambda: self._drain_own(shard))
         await self._arm_after(drained)
+        await self._pass_on()
+        if drained is not None and drained.fired:
+            await self._tell(self._now(), [other for other in SHARDS if other != shard])
+
+    async def _pass_on(self) -> None:
+        """Tell whoever waits for what was committed."""
         runners = RunnerStubs(self.env, lambda: self._offset or 0, self._note, lambda poking: None)
         await runners.poke_now(self._take_pokes())
         await CourierStubs(self.env, lambda: self._offset or 0).tell(self._take_summoned())
         await BellStubs(self.env, Quiet(time.monotonic), lambda ringing: None).ring_now(self._take_rings())
-        if drained is not None and drained.fired:
-            await self._tell(Instant(_real_now() + (self._offset or 0)), [other for other in SHARDS if other != shard])
 
     async def _drain_own(self, shard: Shard) -> Drained:
         now = Instant(_real_now() + await self._know_offset(at_rest=True))
@@ -215,11 +224,33 @@ class Clock(DurableObject):
                 self._offset = 0 if absent(stored) else int(stored)
         return self._offset
 
+    def _now(self) -> Instant:
+        return Instant(_real_now() + (self._offset or 0))
+
     def _database(self) -> Database:
-        behind = database(self.env)
-        return RingingDatabase(
-            behind, self._note, self._note_pokes, self._tell_ends, summon=lambda found: self._summoned.update(found)
-        )
+        behind, summon = database(self.env), self._summoned.update
+        return RingingDatabase(behind, self._note, self._note_pokes, self._tell_ends, self._entered, summon)
+
+    def _entered(self, types: Collection[str]) -> None:
+        """What was fired may have accepted events: they are routed beside the draining, or at the end of a move of the test
+        clock."""
+        if self._moving.locked():
+            self._accepted = self._accepted or ACCEPTED in types
+        else:
+            self._routing.entered(types, self._database, self._now, lambda routing: self._beside(self._routed(routing)))
+
+    async def _routed(self, routing: Coroutine[Any, Any, None]) -> None:
+        await routing
+        await self._pass_on()
+        await self._tell(self._now(), [other for other in SHARDS if other != self._shard])
+
+    async def _route_accepted(self, now: Instant) -> None:
+        try:
+            while self._accepted and await route_unrouted(self._database(), now):
+                pass
+        except MoorageError as error:
+            _log.warning("events are left to their clock to be routed: %s", error.code)
+        self._accepted = False
 
     def _note(self, rings: Mapping[str, Ring]) -> None:
         for kind, ring in rings.items():
