@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from moorage.catalog import senders
+from moorage.catalog import scopes, senders
 from moorage.catalog.access import ACTIONS, Caller, Grant
-from moorage.catalog.model import SenderDeclaration
+from moorage.catalog.model import ScopeDeclaration, SenderDeclaration
 from moorage.catalog.senders import Sender, SenderCaller
 from moorage.history.append import Event, append
 from moorage.history.query import entries
-from moorage.kernel.errors import Forbidden, IdInvalid, RequestInvalid, SenderUnknown, Unauthenticated
+from moorage.kernel.errors import Forbidden, IdInvalid, RequestInvalid, ScopeUnknown, SenderUnknown, Unauthenticated
 from moorage.kernel.instants import Instant
 from moorage.kernel.pages import PageRequest
 from moorage.store.transaction import Transaction
@@ -199,6 +199,42 @@ async def test_a_deleted_sender_is_gone_with_its_secrets(store: Store) -> None:
         with pytest.raises(SenderUnknown):
             await gone
     assert [entry.type for entry in await entries(store.db(), 0, 10)] == ["sender.declared", "sender.deleted"]
+
+
+@pytest.mark.clause("inbox.accept")
+async def test_a_sender_says_how_its_webhooks_become_events_until_it_is_declared_anew(store: Store) -> None:
+    await scopes.put(store.db(), ROOT, NOW, "shop", ScopeDeclaration())
+    told = {"id": "header:X-Id", "type": "/kind", "keys": ["/order/id", "/a~1b"], "scope": "shop"}
+    for event, shown in (
+        (told, told),
+        ({"type": "order"}, {"id": None, "type": "order", "keys": [], "scope": None}),
+        ({}, {"id": None, "type": None, "keys": [], "scope": None}),
+        (None, None),
+    ):
+        assert (await put(store, event=event)).answer()["event"] == shown
+        assert (await senders.show(store.db(), ROOT, "github-main")).answer()["event"] == shown
+        [listed] = (await senders.list_senders(store.db(), ROOT, PageRequest())).items
+        assert listed.answer()["event"] == shown
+        verification = await senders.verification(store.db(), "github-main", BOUND.get)
+        assert verification.sender == listed
+    said = [entry.data.get("event") for entry in await entries(store.db(), 0, 10, "sender:github-main")]
+    assert said == [told, {"type": "order"}, {}, None]
+    await put(store, event=told)
+    await senders.delete(store.db(), ROOT, NOW, "github-main")
+    assert await store.sql("SELECT * FROM sender_events") == []
+
+
+@pytest.mark.clause("inbox.accept")
+async def test_events_go_to_scopes_that_are_declared_and_get_no_secret_as_their_id(store: Store) -> None:
+    await put(store)
+    before = await dump(store)
+    with pytest.raises(ScopeUnknown):
+        await put(store, event={"scope": "nowhere"})
+    for header in ("Authorization", "COOKIE", "Proxy-Authorization", "X-Api-Key", "x-auth-token"):
+        with pytest.raises(RequestInvalid) as caught:
+            await put(store, event={"id": f"header:{header}"})
+        assert [error["pointer"] for error in caught.value.errors or []] == ["/event/id"]
+    assert await dump(store) == before
 
 
 async def test_only_admins_declare_senders_and_operators_see_them(store: Store) -> None:

@@ -14,6 +14,7 @@ from moorage.catalog.model import (
     RetryDeclaration,
     ScopeDeclaration,
     SenderDeclaration,
+    SenderEventDeclaration,
     secret_name,
 )
 from moorage.catalog.senders import Sender, Verification
@@ -23,8 +24,10 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import (
     ATTEMPTS,
     DEDUP_WINDOW_SECONDS,
+    EVENT_KEYS,
     GRANTS,
     LEASE_SECONDS,
+    PATH_BYTES,
     RETENTION_SECONDS,
     RETRY_FACTOR,
     RETRY_SECONDS,
@@ -71,6 +74,14 @@ def test_the_widest_retry_policy_stays_within_its_longest_delay() -> None:
          [[], ["s"] * (int(SENDER_SECRETS) + 1), "s"]),
         (SenderDeclaration, SENDER, "subject", ["x", "x" * int(TEXT_CHARACTERS), "Ünï çode"],
          ["", "x" * (int(TEXT_CHARACTERS) + 1), "a\nb", "a\x00"]),
+        (SenderEventDeclaration, {}, "id",
+         [None, "/id", "/", "/a~0b~1c", "/é\n", "header:X-Id", "/" + "x" * (int(PATH_BYTES) - 1)],
+         ["", "id", "header:", "header:a b", "header:é", "header:a:b", "/a~2", "/~", "/" + "x" * int(PATH_BYTES), 1]),
+        (SenderEventDeclaration, {}, "type",
+         [None, "/type", "order.paid", "é", "a/b~", "x" * int(PATH_BYTES)],
+         ["", "/a~2", "a\nb", "\x7f", "x" * (int(PATH_BYTES) + 1), 1]),
+        (SenderEventDeclaration, {}, "keys", [[], ["/a"] * int(EVENT_KEYS)], [["a"], [""], ["/a"] * (int(EVENT_KEYS) + 1)]),
+        (SenderDeclaration, SENDER, "event", [None, {}], ["/id", [], {"unknown": 1}]),
         (SenderDeclaration, SENDER, "scheme", ["standard", "github", "stripe", "slack", "bearer"], ["none", "", "GitHub"]),
         (DestinationDeclaration, DESTINATION, "dedup_window_seconds", [None, 1, int(DEDUP_WINDOW_SECONDS)],
          [0, int(DEDUP_WINDOW_SECONDS) + 1]),

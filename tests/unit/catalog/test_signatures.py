@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from moorage.catalog import signatures
 from moorage.catalog.model import Scheme
-from moorage.catalog.signatures import standard_key, verify
+from moorage.catalog.signatures import delivery_id, standard_key, verify
 from moorage.kernel.errors import Unauthenticated
 from moorage.kernel.instants import Instant
 
@@ -222,6 +222,13 @@ def test_github_refuses_missing_wrong_and_bare_signatures(raw: bytes) -> None:
     assert not github(raw, "sha256=" + hexmac("case-secret-2", raw))
 
 
+def test_github_accepts_the_published_example() -> None:
+    secret, raw = "It's a Secret to Everybody", b"Hello, World!"
+    headers = {"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
+    assert accepts("github", [secret], headers, raw)
+    assert not accepts("github", [secret], headers, raw + b"\n")
+
+
 # --- Stripe ---------------------------------------------------------------------------------------------------------
 
 
@@ -264,6 +271,91 @@ def test_stripe_refuses_everything_else() -> None:
         "=,=,=",
     ):
         assert not stripe(header)
+
+
+def test_stripe_reads_a_header_as_it_is_published() -> None:
+    """The published header has no published body, so the one signature that would count is replaced."""
+    at = 1492774577
+    published = "t={at},v1={right},v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39"
+    right = stripe_signature(at)
+    headers = {"Stripe-Signature": published.format(at=at, right=right)}
+    assert accepts("stripe", [CASE_SECRET], headers, PAYLOAD, at * 1000)
+    headers = {"Stripe-Signature": published.replace("v0=6ff", f"v0={right},v2=6ff").format(at=at, right="0" * 64)}
+    assert not accepts("stripe", [CASE_SECRET], headers, PAYLOAD, at * 1000)
+
+
+# --- Slack ----------------------------------------------------------------------------------------------------------
+
+SLACK_SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+SLACK_AT = 1531420618
+SLACK_BODY = (
+    b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar"
+    b"&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com"
+    b"%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+    b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+)
+SLACK = {
+    "X-Slack-Request-Timestamp": str(SLACK_AT),
+    "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+}
+
+
+def slack(headers: dict[str, str], secrets: list[str] | None = None, raw: bytes = SLACK_BODY, late: int = 0) -> bool:
+    """Whether a Slack request is let in, so many seconds after it was signed."""
+    secrets = [SLACK_SECRET] if secrets is None else secrets
+    return accepts("slack", secrets, headers, raw, (SLACK_AT + late) * 1000)
+
+
+def test_slack_accepts_the_published_example() -> None:
+    assert slack(SLACK)
+    assert slack({name.lower(): value.upper() for name, value in SLACK.items()}, ["old", SLACK_SECRET])
+
+
+@pytest.mark.parametrize(("late", "inside"), [(-300, True), (-301, False), (300, True), (301, False)])
+def test_slack_takes_timestamps_within_the_tolerance_only(late: int, inside: bool) -> None:
+    assert slack(SLACK, late=late) is inside
+
+
+def test_slack_refuses_everything_else() -> None:
+    assert not slack(SLACK, ["another"])
+    assert not slack(SLACK, [])
+    assert not slack(SLACK, raw=SLACK_BODY + b"&")
+    assert not slack(SLACK, raw=b"")
+    for name, value in (
+        ("X-Slack-Signature", ""),
+        ("X-Slack-Signature", SLACK["X-Slack-Signature"].removeprefix("v0=")),
+        ("X-Slack-Signature", SLACK["X-Slack-Signature"].replace("v0=", "v1=")),
+        ("X-Slack-Signature", SLACK["X-Slack-Signature"][:-1]),
+        ("X-Slack-Signature", "é"),
+        ("X-Slack-Request-Timestamp", ""),
+        ("X-Slack-Request-Timestamp", str(SLACK_AT + 1)),
+        ("X-Slack-Request-Timestamp", f"{SLACK_AT}.0"),
+    ):
+        assert not slack({**SLACK, name: value})
+    assert not slack({})
+
+
+# --- ids of deliveries ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.clause("inbox.accept")
+def test_the_id_of_a_standard_delivery_is_the_one_that_was_signed() -> None:
+    headers = signed()
+    assert delivery_id("standard", headers) == MESSAGE
+    assert delivery_id("standard", {name.upper(): value for name, value in headers.items()}) == MESSAGE
+    forged = {**headers, "webhook-id": "another"}  # the other family's, which is not whole and not verified
+    assert standard(forged)
+    assert delivery_id("standard", forged) == MESSAGE
+    assert delivery_id("standard", {}) is None
+
+
+@pytest.mark.clause("inbox.accept")
+def test_a_slack_request_is_known_by_its_signature_and_tells_it_to_nobody() -> None:
+    found = delivery_id("slack", SLACK)
+    assert found == "sha256:" + hashlib.sha256(SLACK["X-Slack-Signature"].encode()).hexdigest()
+    assert delivery_id("slack", {"x-slack-signature": SLACK["X-Slack-Signature"].upper()}) == found
+    assert delivery_id("github", {"X-GitHub-Delivery": "72d3162e"}) == "72d3162e"
+    assert [delivery_id(scheme, {}) for scheme in ("github", "stripe", "bearer")] == [None] * 3
 
 
 # --- bearer ---------------------------------------------------------------------------------------------------------
