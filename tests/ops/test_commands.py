@@ -24,7 +24,7 @@ __all__ = ["house", "schema"]
 
 Run = Callable[..., Result]
 
-GROUPS = ("records", "kinds", "claims", "dead-letters", "artifacts", "credentials")
+GROUPS = ("records", "kinds", "claims", "dead-letters", "artifacts", "credentials", "subscriptions", "deliveries")
 
 
 class Lossy(httpx.AsyncBaseTransport):

@@ -1,5 +1,6 @@
 """Every group of operations against the application itself."""
 
+import asyncio
 from datetime import datetime, timedelta
 
 import httpx
@@ -187,3 +188,36 @@ def test_an_instant_without_a_zone_is_refused() -> None:
 
 def test_no_representation_tells_the_token() -> None:
     assert "secret" not in repr(Moorage("http://moorage.test", "secret"))
+
+
+@pytest.mark.clause("outbox.redeliver", "completion.subscribe")
+async def test_what_is_told_is_subscribed_to_followed_and_asked_for_again(moorage: Moorage, world: World) -> None:
+    await moorage.wire.call("PUT", "/destinations/there", {"url": "https://there.example.com/"})
+    made = await moorage.subscriptions.put("docs", ["record.published"], "there", kinds=["doc"], match={"n": {"$gte": 1}})
+    assert (made.state, made.types, made.filter, made.behind) == ("active", ["record.published"], {"n": {"$gte": 1}}, 0)
+    await moorage.records.publish_batch([Draft("doc", {"n": n}) for n in range(3)])
+    assert (await moorage.subscriptions.get("docs")).behind == 3
+    assert (await moorage.subscriptions.pause("docs", "wait")).reason == "wait"
+    assert (await moorage.subscriptions.resume("docs")).state == "active"
+    assert [one.name async for one in moorage.subscriptions.iterate()] == ["docs"]
+    await world.house.advance(1)
+    first, second = [one async for one in moorage.deliveries.iterate(subscription="docs")]
+    shown = await moorage.deliveries.get(first.delivery_id)
+    assert shown.body is not None
+    follower = moorage.deliveries.follow(destination="there")
+    assert [await anext(follower), await anext(follower)] == [first, second]
+    canceled = await moorage.deliveries.cancel(first.delivery_id, "no")
+    assert canceled.state == "canceled"
+    coming = asyncio.ensure_future(anext(follower))
+    await world.advance(2)
+    assert (await coming).state == "canceled"
+    await follower.aclose()
+    assert (await moorage.deliveries.redeliver(first.delivery_id, "yes")).generation == 2
+    assert await moorage.deliveries.redeliver_many("back", destination="there") == ([], None)
+    summary = await moorage.deliveries.summary()
+    assert [(one.destination, one.pending) for one in summary.items] == [("there", 2)]
+    await moorage.wire.call("PUT", "/bodies/work", {"build": {"implementation": "a" * 64}})
+    run = await moorage.runs.start("work", None, notify=["there"])
+    assert [one.destination for one in await moorage.runs.completions(run.run_id)] == ["there"]
+    assert (await moorage.runs.notify(run.run_id, "there")).destination == "there"
+    await moorage.subscriptions.delete("docs")

@@ -15,6 +15,7 @@ from moorage.client.dead_letters import DeadLetters
 from moorage.client.guards import Guards
 from moorage.client.jobs import Handler, Job
 from moorage.client.models import Change, Entry, Page
+from moorage.client.outbox import Deliveries, Subscriptions
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
 from moorage.client.runs import Runs
@@ -74,6 +75,8 @@ class Moorage:
         self.runs = Runs(self.wire)
         self.storage = Storage(self.wire)
         self.guards = Guards(self.wire)
+        self.subscriptions = Subscriptions(self.wire)
+        self.deliveries = Deliveries(self.wire)
 
     @classmethod
     def of_environment(cls, **options: Any) -> Self:

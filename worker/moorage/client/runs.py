@@ -9,6 +9,7 @@ from typing import Any, Final
 from moorage.bodies.retry import Retry
 from moorage.client.keys import fresh_key
 from moorage.client.models import Body, Run, Started, Step, Steps, rfc3339
+from moorage.client.outbox import Completion
 from moorage.client.paging import segment
 from moorage.client.problems import ClientFailure
 from moorage.client.wire import Wire
@@ -81,6 +82,16 @@ class Runs:
         path = f"/runs/{segment(run_id)}"
         told = await self._wire.call("GET", path, query=_waiting(wait), wait_seconds=min(wait, _LONGEST))
         return Run.model_validate(told)
+
+    async def notify(self, run_id: str, destination: str) -> Completion:
+        """Have the run's end told to a destination, once; at once when it has ended already."""
+        path = f"/runs/{segment(run_id)}/notify/{segment(destination)}"
+        return Completion.model_validate(await self._wire.call("PUT", path))
+
+    async def completions(self, run_id: str) -> Sequence[Completion]:
+        """To whom the run's end is told, by name."""
+        told = await self._wire.call("GET", f"/runs/{segment(run_id)}/notify")
+        return [Completion.model_validate(one) for one in told["items"]]
 
     async def list(
         self,
