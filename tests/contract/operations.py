@@ -29,10 +29,14 @@ from moorage.kernel.errors import (
     RecordExists,
     RecordNotDead,
     SubscriptionUnknown,
+    TimerNotDue,
+    TimerUnknown,
 )
 from moorage.kernel.instants import Instant
+from moorage.kv import values
 from moorage.leases import lease
-from moorage.messages import redeliver, subscriptions
+from moorage.messages import consumers, redeliver, subscriptions
+from moorage.messages.consumers import InboxRetention
 from moorage.messages.delivery_retention import DeliveryRetention
 from moorage.messages.fan_out import OutboxFanOut
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
@@ -45,6 +49,10 @@ from moorage.runs.protocol import BodyInfo, Build
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.tracing_context import trace_of
 from moorage.store.ports import Database
+from moorage.timers import fire
+from moorage.timers import put as timer_put
+from moorage.timers.fire import Timers
+from moorage.timers.model import Template, Wish
 from tests.contract.adapters import Store
 from tests.contract.executions import an_execution
 from tests.contract.runs_desk import ORDER, REMOTE, RunsDesk
@@ -505,6 +513,44 @@ async def ask_to_notify(world: World, db: Database, run: str) -> Any:
 
 ENTITY = protocol.HoldEntity("customer", "7")
 
+LONG_AFTER = Instant(NOW + 31 * 86_400_000)
+
+
+async def set_timer(world: World, db: Database, _: Any = None, key: Key | None = None, every: int | None = None) -> Any:
+    wish = Wish(Template("ping", data="[1]"), fire_at=NOW, every_ms=every)
+    return await timer_put.put(db, world.caller, NOW, "timer", wish, key=key)
+
+
+async def timed(world: World) -> None:
+    """A timer that is due."""
+    await set_timer(world, world.store.db())
+
+
+async def timed_again(world: World) -> None:
+    """A timer that is due and repeats."""
+    await set_timer(world, world.store.db(), every=60_000)
+
+
+async def put_value(world: World, db: Database, _: Any = None, key: Key | None = None) -> Any:
+    return await values.put(db, world.caller, NOW, "space", "key", {"n": 1}, once=key)
+
+
+async def valued(world: World) -> None:
+    """A value under its key."""
+    await put_value(world, world.store.db())
+
+
+async def record_outcome(world: World, db: Database, _: Any = None) -> Any:
+    kv = {"space": {"key": 1, "other": None}}
+    return await consumers.record(db, world.kinds, world.caller, NOW, "consumer", "event", {"n": 1}, kv, [RESULT])
+
+
+async def consumed(world: World) -> None:
+    """A consumer's outcome for an event."""
+    await world.declare()
+    await record_outcome(world, world.store.db())
+
+
 OPERATIONS = [
     Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
     Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
@@ -587,6 +633,16 @@ OPERATIONS = [
     Operation("deliveries.cancel", given_up, lambda w, db, one: redeliver.cancel(db, w.caller, NOW, one, "enough")),
     Operation("runs.notify", run_and_place, ask_to_notify),
     Operation("runs.notify of an ended run", ended_run_and_place, ask_to_notify),
+    Operation("timers.put", nothing, set_timer),
+    Operation("timers.put by key", nothing, lambda w, db, _: set_timer(w, db, _, w.key("timer"))),
+    Operation("timers.delete", timed, lambda w, db, _: timer_put.delete(db, w.caller, NOW, "timer", 1), TimerUnknown),
+    Operation("timers.fire", timed, lambda w, db, _: fire.fire_timer(db, NOW, "timer", 1), TimerNotDue),
+    Operation("timers.fire again and again", timed_again, lambda w, db, _: Timers().fire(db, NOW, "timer")),
+    Operation("kv.put", nothing, put_value, renews=True),
+    Operation("kv.put by key", nothing, lambda w, db, _: put_value(w, db, _, w.key("kv"))),
+    Operation("kv.delete", valued, lambda w, db, _: values.delete(db, w.caller, NOW, "space", "key")),
+    Operation("inbox.record", declared, record_outcome),
+    Operation("inbox.retention", consumed, lambda w, db, _: InboxRetention().fire(db, LONG_AFTER, "sweep")),
     Operation("bodies.register", nothing, register_body, renews=True),
     Operation("bodies.remove", registered, remove_body, BodyUnknown),
 ]

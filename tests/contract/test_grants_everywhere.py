@@ -132,6 +132,11 @@ OTHER_ROOMS = (
     "/storage",
     "/subscriptions",
     "/deliveries",
+    "/timers",
+    "/kv",
+    "/inbox",
+    "/events",
+    "/correlations",
 )
 RUNS = ("/runs", "/executions", "/bodies", "/jobs")
 """Rooms whose grants are on bodies: see `test_runs_grants_everywhere`."""
@@ -347,6 +352,10 @@ ABOUT_ALL = [
     "GET /deliveries",
     "GET /deliveries/summary",
     "GET /deliveries/dlv_1",
+    "GET /timers",
+    "GET /kv/space",
+    "GET /kv/space/key",
+    "GET /inbox/consumer/event",
 ]
 """What is about every record, or about none: a grant that a pattern narrows does not give it, whatever kinds it names."""
 
