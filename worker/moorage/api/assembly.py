@@ -19,6 +19,7 @@ from moorage.messages.consumers import InboxRetention
 from moorage.messages.courier import DeliveriesDue
 from moorage.messages.delivery_retention import DeliveryRetention
 from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.retention import EventRetention
 from moorage.messages.routing import UnroutedEvents
 from moorage.messages.waits import EventWaitTimeouts
 from moorage.records import watch
@@ -65,6 +66,7 @@ def due_works(
         DeliveriesDue(),
         Retention(),
         RunRetention(),
+        EventRetention(),
         InboxRetention(),
         DeliveryRetention(),
         AwakeableRetention(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from moorage.catalog.access import Caller
-from moorage.history.append import CLOCK, append_told
+from moorage.history.append import CLOCK, append_selected
 from moorage.idempotency import keys
 from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical, ids
@@ -20,8 +20,8 @@ from moorage.kernel.errors import (
     RequestInvalid,
     ScopeUnknown,
 )
-from moorage.kernel.instants import Instant
-from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES
+from moorage.kernel.instants import Instant, after
+from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES, EVENT_RETENTION_SECONDS
 from moorage.messages import event_statements as statements
 from moorage.messages.checks import check
 from moorage.messages.model import Event, EventDraft
@@ -87,9 +87,14 @@ def plan_many(
     tx.run(statements.ADD_TERMS)
     keys.note(tx, key, statements.ADDED_IDS)
     answer = tx.run(statements.ACCEPTED, identities=_identities(drafts), with_data=int(with_data))
-    append_told(tx, statements.TELLING, many=len(rows) > 1, history_actor=_history_actor(actor))
+    append_selected(tx, _history_actor(actor), "event.accepted", statements.TELLING, many=len(rows) > 1)
     tx.entered.add("event.accepted")
     return answer
+
+
+def kept_until(now: Instant) -> Instant:
+    """When what is accepted now falls due for removal, at the earliest."""
+    return after(now, EVENT_RETENTION_SECONDS)
 
 
 def require_unused(tx: Transaction, source: str, delivery_id: str, or_raise: Exception) -> None:

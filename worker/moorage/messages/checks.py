@@ -31,10 +31,9 @@ def check(draft: EventDraft, pointer: str = "") -> EventDraft:
     attributes or keys, and for a key twice; PayloadTooLarge for data past EVENT_DATA_BYTES; IdInvalid for an id of its own
     that does not begin with `evt_`.
     """
-    for name, value in (("source", draft.source), ("id", draft.delivery_id), ("type", draft.type)):
+    for name, value in (("id", draft.delivery_id), ("type", draft.type)):
         check_line(value, f"{pointer}/{name}")
-    if _URI_REFERENCE.fullmatch(draft.source) is None:
-        raise refused(f"{pointer}/source", "must be a URI reference")
+    check_source(draft.source, f"{pointer}/source")
     if len(draft.attributes) - (BINARY in draft.attributes) > EVENT_ATTRIBUTES:
         raise refused(
             pointer, f"has more than {EVENT_ATTRIBUTES} attributes", f"an event has at most {EVENT_ATTRIBUTES} attributes"
@@ -47,6 +46,13 @@ def check(draft: EventDraft, pointer: str = "") -> EventDraft:
         if not draft.event_id.startswith(EVENT_ID_PREFIX):
             raise IdInvalid(f"an event's own id begins with {EVENT_ID_PREFIX}")
     return draft
+
+
+def check_source(source: str, pointer: str) -> None:
+    """Raise RequestInvalid at `pointer` unless an event can have this source."""
+    check_line(source, pointer)
+    if _URI_REFERENCE.fullmatch(source) is None:
+        raise refused(pointer, "must be a URI reference")
 
 
 def _check_keys(draft: EventDraft, pointer: str) -> None:

@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from moorage.kernel.limits import EVENT_RETENTION_SECONDS
 from moorage.messages.model import KEY_TERM, TYPE_TERM
 
 # Everything before the last entry of history: an event past it was stored by this transaction, which has yet to tell of it.
@@ -49,8 +50,8 @@ ORDER BY draft.key
 
 # What history is told of the events that this transaction has stored, which gives each its position.
 TELLING = f"""
-SELECT e.seq AS ordinal, e.event_id AS subject, NULL AS kind, 'event.accepted' AS type, :history_actor AS actor,
-    json_object('id', e.delivery_id, 'source', e.source, 'type', e.type) AS data, e.content_sha256 AS content_sha256
+SELECT e.seq AS ordinal, e.event_id AS subject, NULL AS kind, e.content_sha256 AS content_sha256,
+    json_object('id', e.delivery_id, 'source', e.source, 'type', e.type) AS data
 FROM events AS e WHERE e.seq > {_LAST}
 """
 
@@ -87,3 +88,102 @@ SELECT 1 WHERE NOT EXISTS (
 IDENTITY_IS_UNUSED = """
 SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM events WHERE source = :source AND delivery_id = :delivery_id)
 """
+
+# --- reading ---
+
+# One event.
+EVENT = f"SELECT {OUTLINE}, data FROM events WHERE event_id = :event_id"
+
+# From where a page takes its events, in the order of their acceptance: the narrowest way to what is asked for.
+_BY_TERM = "SELECT seq FROM event_terms WHERE term = :term AND seq > CAST(:after AS INTEGER)"
+_BY_WORK = "SELECT seq FROM events WHERE work = :work AND seq > CAST(:after AS INTEGER)"
+_BY_SCOPE = "SELECT seq FROM events WHERE scope = :scope AND seq > CAST(:after AS INTEGER)"
+_BY_ROUTING = "SELECT seq FROM events WHERE routed_at IS NULL AND seq > CAST(:after AS INTEGER)"
+_BY_SEQ = "SELECT seq FROM events WHERE seq > CAST(:after AS INTEGER)"
+
+# Of a bounded number of these, those that are asked for.
+_CANDIDATES = """
+WITH candidates (seq) AS (SELECT seq FROM ({stream}) ORDER BY seq LIMIT CAST(:examined AS INTEGER)),
+wanted (seq, size) AS (
+    SELECT e.seq, length(CAST(e.envelope AS BLOB)) + coalesce(length(CAST(e.data AS BLOB)), 0)
+    FROM candidates AS c CROSS JOIN events AS e ON e.seq = c.seq
+    WHERE (:type IS NULL OR e.type = :type) AND (:source IS NULL OR e.source = :source)
+        AND (:scope IS NULL OR e.scope = :scope) AND (:work IS NULL OR e.work = :work)
+        AND (NOT :unrouted OR e.routed_at IS NULL)
+        AND (:key IS NULL OR EXISTS (SELECT 1 FROM json_each(e.keys) AS k WHERE k.value = :key))
+    ORDER BY e.seq LIMIT CAST(:limit AS INTEGER) + 1
+)
+""".strip()
+
+# A page of events with their data, as many as fit into :bytes, one at least.
+_PAGE = f"""
+{_CANDIDATES},
+fitting (seq, place, upto) AS (
+    SELECT seq, row_number() OVER (ORDER BY seq), sum(size) OVER (ORDER BY seq) FROM wanted
+)
+SELECT {_OUTLINE_E}, e.data FROM fitting AS f CROSS JOIN events AS e ON e.seq = f.seq
+WHERE f.place <= CAST(:limit AS INTEGER) AND (f.place = 1 OR f.upto <= CAST(:bytes AS INTEGER)) ORDER BY f.seq
+""".strip()
+
+# How many events were looked at for that page, the last of them, and how many were asked for, one past the page at most.
+_LOOKED = f"""
+{_CANDIDATES}
+SELECT (SELECT count(*) FROM candidates) AS examined, (SELECT max(seq) FROM candidates) AS last,
+    (SELECT count(*) FROM wanted) AS wanted
+""".strip()
+
+PAGE_BY_TERM, LOOKED_BY_TERM = _PAGE.replace("{stream}", _BY_TERM), _LOOKED.replace("{stream}", _BY_TERM)
+PAGE_BY_WORK, LOOKED_BY_WORK = _PAGE.replace("{stream}", _BY_WORK), _LOOKED.replace("{stream}", _BY_WORK)
+PAGE_BY_SCOPE, LOOKED_BY_SCOPE = _PAGE.replace("{stream}", _BY_SCOPE), _LOOKED.replace("{stream}", _BY_SCOPE)
+PAGE_BY_ROUTING, LOOKED_BY_ROUTING = _PAGE.replace("{stream}", _BY_ROUTING), _LOOKED.replace("{stream}", _BY_ROUTING)
+PAGE_BY_SEQ, LOOKED_BY_SEQ = _PAGE.replace("{stream}", _BY_SEQ), _LOOKED.replace("{stream}", _BY_SEQ)
+
+# --- the scope, which is written once ---
+
+EXISTS = "SELECT 1 FROM events WHERE event_id = :event_id"
+SCOPE_EXISTS = "SELECT 1 FROM scopes WHERE id = :scope"
+HAS_NO_OTHER_SCOPE = "SELECT 1 FROM events WHERE event_id = :event_id AND (scope IS NULL OR scope = :scope)"
+
+# What history is told, if the event has no scope yet.
+SCOPING = """
+SELECT 0 AS ordinal, event_id AS subject, NULL AS kind, NULL AS content_sha256, json_object('scope', :scope) AS data
+FROM events WHERE event_id = :event_id AND scope IS NULL
+"""
+SET_SCOPE = "UPDATE events SET scope = :scope WHERE event_id = :event_id AND scope IS NULL"
+
+# --- retention ---
+
+# Whether an event `e` is still needed: it has woken a wait, and the journal has not recorded that yet.
+_IS_AWAITED = """
+EXISTS (
+    SELECT 1 FROM event_waits AS w CROSS JOIN journal AS j
+        ON j.execution_id = w.execution_id AND j.label = w.label AND j.input_sha256 = w.input_sha256
+    WHERE w.event = e.seq AND j.state = 'pending'
+)
+""".strip()
+
+# The full ten minutes at or after the instant at which the first event has been kept for long enough.
+EARLIEST_OLD = f"""
+SELECT (e.accepted_at + {int(EVENT_RETENTION_SECONDS) * 1000} + 599999) / 600000 * 600000 AS due FROM events AS e
+WHERE e.routed_at IS NOT NULL AND NOT {_IS_AWAITED}
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'event_retention' AND item = 'sweep')
+ORDER BY e.seq LIMIT 1
+"""
+SWEEPS = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_OLD}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
+
+# The events that have been kept for long enough, the first that were accepted.
+_OLD = f"""
+SELECT e.seq FROM events AS e WHERE e.routed_at IS NOT NULL AND e.accepted_at <= :before AND NOT {_IS_AWAITED}
+ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)
+""".strip()
+REMOVING_OLD = f"""
+SELECT seq AS ordinal, event_id AS subject, NULL AS kind, NULL AS content_sha256, '{{}}' AS data
+FROM events WHERE seq IN ({_OLD})
+"""
+REMOVE_OLD_TERMS = f"""
+DELETE FROM event_terms WHERE (term, seq) IN (
+    SELECT '{KEY_TERM}' || key.value, x.seq FROM events AS x CROSS JOIN json_each(x.keys) AS key WHERE x.seq IN ({_OLD})
+    UNION ALL SELECT '{TYPE_TERM}' || x.type, x.seq FROM events AS x WHERE x.seq IN ({_OLD})
+)
+"""
+REMOVE_OLD = f"DELETE FROM events WHERE seq IN ({_OLD})"

@@ -43,7 +43,8 @@ class EventDraft:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An accepted event. `seq` orders all by their acceptance and has gaps. `work` is the work that one of its keys belongs to."""
+    """An accepted event. `seq` orders all by their acceptance and has gaps. `work` is what one of its keys belongs to.
+    `content_sha256` is the digest of the event as it was sent, in structured mode and canonical JSON."""
 
     seq: int
     event_id: str
@@ -84,6 +85,7 @@ class Event:
             "actor": self.actor,
             "causation": self.causation,
             "scope": self.scope,
+            "content_sha256": self.content_sha256,
             "accepted_at": render(self.accepted_at),
             "routed_at": None if self.routed_at is None else render(self.routed_at),
             "disposition": self.disposition,

@@ -1,0 +1,113 @@
+"""Reading events, and the scope of one, which is written once (clauses inbox.scope-once, inbox.two-checkpoints)."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moorage.catalog.access import Caller
+from moorage.history.append import append_selected
+from moorage.kernel.errors import EventScopeConflict, EventUnknown, Forbidden, ScopeUnknown
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import PAGE_BYTES
+from moorage.kernel.pages import Page, PageRequest, encode
+from moorage.messages import event_statements as statements
+from moorage.messages.model import KEY_TERM, TYPE_TERM, Event
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+
+EXAMINED: Final = 2000
+"""Events that are looked at for one page; it may be short, or empty, and still have a next cursor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a list is to hold: all that is named must hold. `unrouted` leaves out what was routed; `after` is the seq
+    past which it begins."""
+
+    type: str | None = None
+    source: str | None = None
+    key: str | None = None
+    scope: str | None = None
+    work: str | None = None
+    unrouted: bool = False
+    after: int = 0
+
+    def statements(self) -> tuple[str, str]:
+        """The page, and how far was looked for it, by the narrowest way."""
+        if self.key is not None:
+            return statements.PAGE_BY_TERM, statements.LOOKED_BY_TERM
+        if self.work is not None:
+            return statements.PAGE_BY_WORK, statements.LOOKED_BY_WORK
+        if self.unrouted:
+            return statements.PAGE_BY_ROUTING, statements.LOOKED_BY_ROUTING
+        if self.scope is not None:
+            return statements.PAGE_BY_SCOPE, statements.LOOKED_BY_SCOPE
+        if self.type is not None:
+            return statements.PAGE_BY_TERM, statements.LOOKED_BY_TERM
+        return statements.PAGE_BY_SEQ, statements.LOOKED_BY_SEQ
+
+    def parameters(self) -> dict[str, Any]:
+        """What the statements are asked with."""
+        return {
+            "type": self.type,
+            "source": self.source,
+            "key": self.key,
+            "scope": self.scope,
+            "work": self.work,
+            "unrouted": int(self.unrouted),
+            "term": f"{TYPE_TERM}{self.type}" if self.key is None else f"{KEY_TERM}{self.key}",
+        }
+
+
+async def show(db: Database, caller: Caller, event_id: str) -> Event:
+    """One event with its data. Raises EventUnknown, also where the caller may not read its type."""
+    reading = Reading()
+    found = reading.ask(statements.EVENT, event_id=event_id)
+    await db.read(reading)
+    event = Event.of(found.one(EventUnknown()))
+    if caller.narrowing("read", event.type) is not None:
+        raise EventUnknown()
+    return event
+
+
+async def list_events(db: Database, caller: Caller, page: PageRequest, wanted: Wanted) -> Page[Event]:
+    """A page of events with their data, in the order of their acceptance, with PAGE_BYTES of data at most past the first.
+
+    Its work is bounded: it may hold fewer events than asked for, or none, and still have a next cursor.
+    Raises Forbidden unless the caller may read events of every type, or of the one that is named; CursorMismatch.
+    """
+    if not caller.may("read"):
+        if wanted.type is None:
+            raise Forbidden("the credential does not grant reading events of every type; name one that it does")
+        caller.demand_whole("read", wanted.type)
+    filters = ["events", wanted.parameters(), wanted.after]
+    start = page.after(filters, int) or [wanted.after]
+    listed, looked = wanted.statements()
+    asked = {**wanted.parameters(), "after": start[0], "limit": page.limit, "examined": EXAMINED}
+    reading = Reading()
+    rows = reading.ask(listed, bytes=int(PAGE_BYTES), **asked)
+    far = reading.ask(looked, **asked)
+    await db.read(reading)
+    span = far.one()
+    if span["wanted"] > len(rows.rows):
+        last = rows.rows[-1]["seq"]
+    else:
+        last = span["last"] if span["examined"] == EXAMINED else None
+    return Page([Event.of(row) for row in rows.rows], None if last is None else encode(filters, [last]))
+
+
+async def set_scope(db: Database, caller: Caller, now: Instant, event_id: str, scope: str) -> Event:
+    """Say which scope an event belongs to; the same again changes nothing.
+
+    Raises Forbidden, EventUnknown, ScopeUnknown, and EventScopeConflict when it belongs to another.
+    """
+    caller.demand("operate")
+    tx = Transaction(now)
+    caller.guard(tx)
+    tx.require(statements.EXISTS, EventUnknown(), event_id=event_id)
+    tx.require(statements.SCOPE_EXISTS, ScopeUnknown(), scope=scope)
+    tx.require(statements.HAS_NO_OTHER_SCOPE, EventScopeConflict(), event_id=event_id, scope=scope)
+    append_selected(tx, caller.subject, "event.scoped", statements.SCOPING, event_id=event_id, scope=scope)
+    tx.run(statements.SET_SCOPE, event_id=event_id, scope=scope)
+    found = tx.run(statements.EVENT, event_id=event_id)
+    await db.commit(tx)
+    return Event.of(found.one())
