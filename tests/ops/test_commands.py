@@ -24,7 +24,10 @@ __all__ = ["house", "schema"]
 
 Run = Callable[..., Result]
 
-GROUPS = ("records", "kinds", "claims", "dead-letters", "artifacts", "credentials", "subscriptions", "deliveries")
+GROUPS = (
+    *("records", "kinds", "claims", "dead-letters", "artifacts", "credentials", "subscriptions", "deliveries"),
+    "schedules",
+)
 
 
 class Lossy(httpx.AsyncBaseTransport):

@@ -19,6 +19,7 @@ from moorage.client.outbox import Deliveries, Subscriptions
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
 from moorage.client.runs import Runs
+from moorage.client.schedules import Schedules
 from moorage.client.seals import Seals
 from moorage.client.sessions import Sessions
 from moorage.client.storage import Storage
@@ -73,6 +74,7 @@ class Moorage:
         self.artifacts = Artifacts(self.wire)
         self.seals = Seals(self.wire)
         self.runs = Runs(self.wire)
+        self.schedules = Schedules(self.wire)
         self.storage = Storage(self.wire)
         self.guards = Guards(self.wire)
         self.subscriptions = Subscriptions(self.wire)

@@ -1,0 +1,281 @@
+"""`moorage schedules`: start bodies or publish records again and again."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import typer
+
+from moorage.client import Moorage
+from moorage.client.schedules import Schedule, Trigger, Window
+from ops import remote
+
+app = remote.group("Start bodies or publish records again and again, by cron or interval.")
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
+_Cron = Annotated[
+    str | None, typer.Option(help="When: five fields of cron, or six with seconds before them; '*/5 * * * *'.")
+]
+_Every = Annotated[float | None, typer.Option("--every", help="Instead of --cron: an interval in seconds.")]
+_Zone = Annotated[str, typer.Option("--timezone", help="The IANA time zone in which cron is meant.")]
+
+
+@app.command()
+def put(
+    name: _Name,
+    cron: _Cron = None,
+    every: _Every = None,
+    timezone: _Zone = "UTC",
+    body: Annotated[str | None, typer.Option(help="The body that each window starts.")] = None,
+    input_: Annotated[
+        str | None, typer.Option("--input", help="With --body: its input as JSON, @FILE, or - for standard input.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="With --body: the scope of its runs.")] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(help="""Instead of --body: the record that each window publishes, '{"kind":…,"body":{…}}'."""),
+    ] = None,
+    overlap: Annotated[
+        Literal["skip", "coalesce", "enqueue"],
+        typer.Option(help="What becomes of a window while what the one before started goes on."),
+    ] = "skip",
+    catch_up: Annotated[Literal["all", "last", "none"], typer.Option(help="Which missed windows still come.")] = "last",
+    catch_up_seconds: Annotated[float | None, typer.Option(help="Missed windows that are older never come.")] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Let nothing come until it is resumed.")] = False,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Declare a schedule, or declare it anew; it acts with the credential that declares it.
+
+    Example: moorage schedules put nightly --cron '30 2 * * *' --timezone Europe/Paris --body report --input '{"to":"ops"}'
+    """
+    if (body is None) == (record is None) or (body is None and (input_ is not None or scope is not None)):
+        raise typer.BadParameter("name a --body, with its --input and --scope, or a --record; not both")
+    if (cron is None) == (every is None):
+        raise typer.BadParameter("give either --cron or --every")
+    target: dict[str, Any] = {"record": remote.json_object(record, "--record")}
+    if body is not None:
+        target = {"body": body, "input": remote.json_argument(input_, "--input")}
+        target |= {} if scope is None else {"scope": scope}
+
+    async def ask(moorage: Moorage) -> Schedule:
+        return await moorage.schedules.put(
+            name,
+            target,
+            cron=cron,
+            every_seconds=every,
+            timezone=timezone,
+            overlap=overlap,
+            catch_up=catch_up,
+            catch_up_seconds=catch_up_seconds,
+            paused=paused,
+        )
+
+    _tell(remote.call(url, token, ask), as_json)
+
+
+@app.command("list")
+def list_(
+    limit: remote.Limit = 50,
+    everything: remote.All = False,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """List schedules by name, and when each comes next.
+
+    Example: moorage schedules list
+    """
+
+    async def ask(moorage: Moorage) -> tuple[list[Schedule], bool]:
+        return await remote.first(moorage.schedules.iterate(), limit, everything)
+
+    found, more = remote.call(url, token, ask)
+    if as_json:
+        for one in found:
+            remote.print_json(one.wire())
+    else:
+        rows = [(one.name, _when(one), _what(one), one.overlap, _next(one), one.queued) for one in found]
+        remote.print_table(("name", "when", "what", "overlap", "next", "queued"), rows, numbers=("queued",))
+    remote.say_more(more)
+
+
+@app.command()
+def show(
+    name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None, as_json: remote.AsJson = False
+) -> None:
+    """Show one schedule.
+
+    Example: moorage schedules show nightly
+    """
+    _tell(remote.call(url, token, lambda moorage: moorage.schedules.get(name)), as_json)
+
+
+@app.command()
+def pause(
+    name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None, as_json: remote.AsJson = False
+) -> None:
+    """Pause a schedule: its windows pass, and those that wait go on waiting.
+
+    Example: moorage schedules pause nightly
+    """
+    _tell(remote.call(url, token, lambda moorage: moorage.schedules.pause(name)), as_json)
+
+
+@app.command()
+def resume(
+    name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None, as_json: remote.AsJson = False
+) -> None:
+    """Let a paused schedule go on, from the next window on.
+
+    Example: moorage schedules resume nightly
+    """
+    _tell(remote.call(url, token, lambda moorage: moorage.schedules.resume(name)), as_json)
+
+
+@app.command()
+def trigger(
+    name: _Name,
+    key: Annotated[str | None, typer.Option(help="An Idempotency-Key: the same one lets no second window come.")] = None,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Let a window come now, paused or not; the overlap policy holds for it.
+
+    Example: moorage schedules trigger nightly
+    """
+    made = remote.call(url, token, lambda moorage: moorage.schedules.trigger(name, key=key))
+    if as_json:
+        remote.print_json(made.wire())
+    else:
+        remote.print_facts(made.wire())
+
+
+@app.command()
+def backfill(
+    name: _Name,
+    start: Annotated[str, typer.Option(help="Windows that began at this RFC 3339 instant or later.")],
+    end: Annotated[str, typer.Option(help="Windows that began before this RFC 3339 instant, which is past.")],
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Let the windows of a past range come that started nothing yet, one after the other.
+
+    Example: moorage schedules backfill nightly --start 2027-01-01T00:00:00Z --end 2027-02-01T00:00:00Z
+    """
+    first, last = _instant(start, "--start"), _instant(end, "--end")
+    made = remote.call(url, token, lambda moorage: moorage.schedules.backfill(name, first, last))
+    if as_json:
+        remote.print_json(made.wire())
+    else:
+        print(f"{made.queued} of {made.windows} windows wait for their turn")
+
+
+@app.command("next")
+def next_(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule's name.")] = None,
+    cron: _Cron = None,
+    every: _Every = None,
+    timezone: _Zone = "UTC",
+    count: Annotated[int | None, typer.Option(min=1, help="How many windows; 10 unless it is given.")] = None,
+    after: Annotated[str | None, typer.Option(help="Windows past this RFC 3339 instant, now unless it is given.")] = None,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Show the windows that are to come, of a schedule or of a cadence that nobody declared.
+
+    Example: moorage schedules next --cron '30 2 * * *' --timezone Europe/Paris --after 2027-03-27T12:00:00Z
+    """
+    if (name is None) == (cron is None and every is None):
+        raise typer.BadParameter("name a schedule, or give --cron or --every; not both")
+    past = None if after is None else _instant(after, "--after")
+
+    async def ask(moorage: Moorage) -> list[Window]:
+        if name is not None:
+            return await moorage.schedules.next(name, count, past)
+        cadence: dict[str, Any] = {"cron": cron, "every_seconds": every, "timezone": timezone}
+        return await moorage.schedules.preview(**cadence, count=count, after=past)
+
+    found = remote.call(url, token, ask)
+    if as_json:
+        for one in found:
+            remote.print_json(one.wire())
+    else:
+        rows = [(one.local, one.wire()["window_start"], one.wire()["window_end"]) for one in found]
+        remote.print_table(("local", "start", "end"), rows)
+
+
+@app.command()
+def triggers(
+    name: _Name,
+    limit: remote.Limit = 50,
+    everything: remote.All = False,
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """List what became of a schedule's windows, the latest first.
+
+    Example: moorage schedules triggers nightly --limit 10
+    """
+
+    async def ask(moorage: Moorage) -> tuple[list[Trigger], bool]:
+        return await remote.first(moorage.schedules.triggers(name), limit, everything)
+
+    found, more = remote.call(url, token, ask)
+    if as_json:
+        for one in found:
+            remote.print_json(one.wire())
+    else:
+        rows = [(one.wire()["window_start"], one.state, one.run_id or one.record, _why(one)) for one in found]
+        remote.print_table(("window", "state", "started", "why"), rows)
+    remote.say_more(more)
+
+
+@app.command()
+def delete(name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None) -> None:
+    """Delete a schedule. What it started goes on; what waits for its turn does not.
+
+    Example: moorage schedules delete nightly
+    """
+    remote.call(url, token, lambda moorage: moorage.schedules.delete(name))
+    print(f"deleted {name}")
+
+
+def _tell(schedule: Schedule, as_json: bool) -> None:
+    if as_json:
+        remote.print_json(schedule.wire())
+    else:
+        remote.print_facts(schedule.wire())
+
+
+def _when(schedule: Schedule) -> str:
+    if schedule.cron is None:
+        return f"every {schedule.every_seconds:g} s"
+    return schedule.cron if schedule.timezone == "UTC" else f"{schedule.cron} {schedule.timezone}"
+
+
+def _what(schedule: Schedule) -> str:
+    record = schedule.target.get("record")
+    return f"record {record['kind']}" if record else f"body {schedule.target['body']}"
+
+
+def _next(schedule: Schedule) -> str | None:
+    return "paused" if schedule.paused else schedule.wire()["next_at"]
+
+
+def _why(one: Trigger) -> str | None:
+    return None if one.error is None else one.error.get("code") or one.error.get("reason")
+
+
+def _instant(text: str, option: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{option} is not an instant: {text}") from None
+    if moment.tzinfo is None:
+        raise typer.BadParameter(f"{option} needs its offset: {text}Z")
+    return moment

@@ -1,0 +1,61 @@
+"""`moorage schedules` against the application."""
+
+import pytest
+
+from moorage.kernel.instants import after, render
+from tests.ops.test_commands import Run, docs, house, lines, run, schema, transport
+from tests.unit.api.conftest import House
+
+__all__ = ["docs", "house", "run", "schema", "transport"]
+
+RECORD = '{"kind":"doc","body":{"n":1}}'
+
+
+def test_the_whole_way_of_a_schedule(docs: Run, house: House) -> None:
+    shown = docs("schedules", "put", "s", "--every", "60", "--record", RECORD, "--overlap", "enqueue").stdout
+    assert "every_seconds" in shown
+    [made] = lines(docs("schedules", "show", "s", "--json"))
+    assert [made["every_seconds"], made["overlap"], made["target"]["record"]["body"]] == [60, "enqueue", {"n": 1}]
+    listed = docs("schedules", "list").stdout
+    assert "every 60 s" in listed
+    assert "record doc" in listed
+    house.now = after(house.now, 1)
+    assert "started" in docs("schedules", "trigger", "s").stdout
+    [trigger] = lines(docs("schedules", "triggers", "s", "--json"))
+    assert trigger["trigger_id"] == f"s@{render(house.now)}"
+    assert trigger["record"] in docs("schedules", "triggers", "s").stdout
+    assert "paused" in docs("schedules", "pause", "s").stdout
+    assert "paused" in docs("schedules", "list").stdout
+    range_ = ("--start", render(after(house.now, -121)), "--end", render(house.now))
+    assert docs("schedules", "backfill", "s", *range_).stdout == "3 of 3 windows wait for their turn\n"
+    [resumed] = lines(docs("schedules", "resume", "s", "--json"))
+    [coming] = lines(docs("schedules", "next", "s", "--count", "1", "--json"))
+    assert coming["window_start"] == resumed["next_at"]
+    assert docs("schedules", "delete", "s").stdout == "deleted s\n"
+    assert "ScheduleUnknown" in docs("schedules", "show", "s", status=1).stderr
+
+
+def test_the_windows_of_a_cadence_that_nobody_declared(docs: Run) -> None:
+    asked = ("--cron", "30 2 * * *", "--timezone", "Europe/Paris", "--after", "2027-03-27T12:00:00Z", "--count", "2")
+    told = docs("schedules", "next", *asked).stdout
+    assert "2027-03-28T03:00:00+02:00" in told
+    assert "2027-03-29T02:30:00+02:00" in told
+    assert "/cron" in docs("schedules", "next", "--cron", "soon", status=1).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("put", "s", "--every", "60"),
+        ("put", "s", "--every", "60", "--body", "b", "--record", RECORD),
+        ("put", "s", "--every", "60", "--record", RECORD, "--input", "1"),
+        ("put", "s", "--body", "b"),
+        ("put", "s", "--body", "b", "--every", "60", "--cron", "* * * * *"),
+        ("next",),
+        ("next", "s", "--every", "60"),
+        ("next", "s", "--after", "soon"),
+        ("backfill", "s", "--start", "2027-01-01T00:00:00", "--end", "2027-01-02T00:00:00Z"),
+    ],
+)
+def test_wrong_usage_is_an_exit_status_of_two(docs: Run, arguments: tuple[str, ...]) -> None:
+    docs("schedules", *arguments, status=2)
