@@ -35,10 +35,12 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kv import values
 from moorage.leases import lease
-from moorage.messages import consumers, redeliver, subscriptions
+from moorage.messages import circuit, consumers, leasing, redeliver, subscriptions
 from moorage.messages.consumers import InboxRetention
+from moorage.messages.courier import DeliveriesDue
 from moorage.messages.delivery_retention import DeliveryRetention
 from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.sending import Leased, Outcome
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
@@ -479,6 +481,27 @@ async def given_up(world: World) -> str:
     return str(row["delivery_id"])
 
 
+async def lease_deliveries(world: World, db: Database, _: Any) -> Any:
+    place = await leasing.destination_of(world.store.db(), "place")
+    assert place is not None
+    return (await leasing.lease(db, NOW, place, 4, idle=True)).leased
+
+
+async def leased(world: World) -> Leased:
+    """A delivery that is being sent."""
+    await given_up(world)
+    return (await lease_deliveries(world, world.store.db(), None))[0]  # type: ignore[no-any-return]
+
+
+def record_outcome_of(*outcome: Any) -> Act:
+    async def act(world: World, db: Database, one: Leased) -> Any:
+        place = await leasing.destination_of(world.store.db(), "place")
+        assert place is not None
+        await leasing.record(db, NOW, place, one, Outcome(*outcome), lambda: 0.5)
+
+    return act
+
+
 async def delivered_long_ago(world: World) -> None:
     """Deliveries that were made at the beginning of time."""
     await given_up(world)
@@ -628,6 +651,13 @@ OPERATIONS = [
     ),
     Operation("outbox.fan out", subscribed, fan_out),
     Operation("outbox.retention", delivered_long_ago, lambda w, db, _: DeliveryRetention().fire(db, NOW, "sweep")),
+    Operation("outbox.summon", given_up, lambda w, db, _: DeliveriesDue().fire(db, NOW, "place")),
+    Operation("outbox.lease", given_up, lease_deliveries),
+    Operation("outbox.record a delivery", leased, record_outcome_of("delivered", 200)),
+    Operation("outbox.record a failure", leased, record_outcome_of("failed", 500, "it answered 500")),
+    Operation("outbox.record a wait", leased, record_outcome_of("wait", 429, "it answered 429", 7.0)),
+    Operation("outbox.record that it is gone", leased, record_outcome_of("gone", 410, "it answered 410")),
+    Operation("destinations.enable", given_up, lambda w, db, _: circuit.enable(db, w.caller, NOW, "place"), renews=True),
     Operation("deliveries.redeliver", given_up, redeliver_one, DeliveryConflict),
     Operation("deliveries.redeliver many by key", given_up, redeliver_many),
     Operation("deliveries.cancel", given_up, lambda w, db, one: redeliver.cancel(db, w.caller, NOW, one, "enough")),

@@ -128,7 +128,7 @@ async def test_without_a_secret_nothing_is_signed() -> None:
     wire = Wire()
     assert (await send(wire, secret=None)).error == "nothing is sent: the secret HOOK is not bound"
     assert wire.sent == []
-    await Sender(wire, {}.get).send(target(secret=None), LEASED, NOON)
+    await Sender(wire, lambda name: None).send(target(secret=None), LEASED, NOON)
     assert "webhook-signature" not in wire.sent[0].headers
 
 

@@ -9,6 +9,7 @@
 A Retry-After sets `blocked_until` for the whole destination and is no failure of it: it has answered.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -19,7 +20,7 @@ from moorage.kernel.instants import Instant, render
 from moorage.messages import courier_statements as statements
 from moorage.messages.sending import Outcome
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Row, Transaction
+from moorage.store.transaction import Reading, Row, Scalar, Transaction
 
 Circuit = Literal["closed", "open", "half_open", "disabled"]
 
@@ -56,18 +57,21 @@ class Health:
         }
 
 
-def learn(tx: Transaction, destination: str, outcome: Outcome, until: Instant) -> None:
-    """Plan what an attempt's outcome tells of its destination. `until` is when a wait ends that it asked for."""
+def learn(tx: Transaction, destination: str, fence: Mapping[str, Scalar], outcome: Outcome, until: Instant) -> None:
+    """Plan what an attempt's outcome tells of its destination, as long as the attempt has its lease, which `fence` names.
+
+    `until` is when a wait ends that it asked for.
+    """
     if outcome.fate == "delivered":
-        tx.run(statements.SUCCEEDED, destination=destination)
+        tx.run(statements.SUCCEEDED, destination=destination, **fence)
     elif outcome.fate == "wait":
-        tx.run(statements.BLOCKED, destination=destination, until=until, reason=outcome.error)
+        tx.run(statements.BLOCKED, until=until, reason=outcome.error, **fence)
     elif outcome.fate == "gone":
-        tx.run(statements.GONE, destination=destination, reason=outcome.error)
+        tx.run(statements.GONE, reason=outcome.error, **fence)
     else:
         tx.run(
             statements.FAILED,
-            destination=destination,
+            **fence,
             reason=outcome.error,
             threshold=FAILURES,
             first=OPEN_SECONDS * 1000,

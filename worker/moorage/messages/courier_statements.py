@@ -137,7 +137,7 @@ NEXT_DUE = f"SELECT n.due AS due FROM ({_DUE} AND t.name = :destination) AS n WH
 
 # --- what became of an attempt --------------------------------------------------------------------------------------
 
-_LEASED = "delivery_id = :delivery AND epoch = :epoch AND state = 'pending'"
+_LEASED = "delivery_id = :delivery AND epoch = :epoch AND state = 'pending' AND leased_until IS NOT NULL"
 
 # The delivery has ended, unless somebody else has leased or ended it meanwhile.
 END = f"""
@@ -171,10 +171,11 @@ FROM deliveries WHERE {_LEASED}
 """
 
 # An answer was a success: the circuit closes. A wait that the destination asked for stands.
-SUCCEEDED = """
+SUCCEEDED = f"""
 UPDATE couriers SET blocked_until = CASE state WHEN 'half_open' THEN NULL ELSE blocked_until END,
     state = 'closed', failures = 0, opened = 0, reason = NULL, updated_at = :now
 WHERE destination = :destination AND (state = 'half_open' OR state = 'closed' AND failures > 0)
+    AND EXISTS (SELECT 1 FROM deliveries WHERE {_LEASED})
 """
 
 _OPENS = "(state = 'half_open' OR state = 'closed' AND failures + 1 >= CAST(:threshold AS INTEGER))"
@@ -182,7 +183,8 @@ _OPENS = "(state = 'half_open' OR state = 'closed' AND failures + 1 >= CAST(:thr
 # An attempt failed: `threshold` of them in a row open the circuit for `first` ms, and a probe that fails opens it for twice
 # as long as the last time, up to `longest`.
 FAILED = f"""
-INSERT INTO couriers (destination, state, failures, reason, updated_at) VALUES (:destination, 'closed', 1, :reason, :now)
+INSERT INTO couriers (destination, state, failures, reason, updated_at)
+SELECT destination, 'closed', 1, :reason, :now FROM deliveries WHERE {_LEASED}
 ON CONFLICT (destination) DO UPDATE SET
     failures = failures + 1,
     opened = opened + {_OPENS},
@@ -197,9 +199,9 @@ ON CONFLICT (destination) DO UPDATE SET
 
 # The destination asked to be left alone until `until`; the longest of several stands. A probe that was told so is followed
 # by another probe.
-BLOCKED = """
+BLOCKED = f"""
 INSERT INTO couriers (destination, state, failures, blocked_until, reason, updated_at)
-VALUES (:destination, 'closed', 0, :until, :reason, :now)
+SELECT destination, 'closed', 0, :until, :reason, :now FROM deliveries WHERE {_LEASED}
 ON CONFLICT (destination) DO UPDATE SET
     blocked_until = max(CASE state WHEN 'half_open' THEN 0 ELSE coalesce(blocked_until, 0) END, CAST(:until AS INTEGER)),
     state = CASE state WHEN 'half_open' THEN 'open' ELSE state END,
@@ -208,8 +210,9 @@ ON CONFLICT (destination) DO UPDATE SET
 """
 
 # The destination said that it is gone: nothing is sent until an operator enables it.
-GONE = """
-INSERT INTO couriers (destination, state, failures, reason, updated_at) VALUES (:destination, 'disabled', 0, :reason, :now)
+GONE = f"""
+INSERT INTO couriers (destination, state, failures, reason, updated_at)
+SELECT destination, 'disabled', 0, :reason, :now FROM deliveries WHERE {_LEASED}
 ON CONFLICT (destination) DO UPDATE SET state = 'disabled', blocked_until = NULL, reason = :reason, updated_at = :now
 """
 

@@ -97,6 +97,7 @@ async def record(
     tx = Transaction(now)
     if outcome.fate == "gone":
         append_selected(tx, COURIER, "destination.disabled", statements.DISABLED_ENTRY, error=outcome.error, **fence)
+    circuit.learn(tx, known.name, fence, outcome, until)
     if outcome.fate in _ENDS:
         tx.run(statements.END, state=_ENDS[outcome.fate], **fence, **told)
     elif leased.attempt >= known.delivery.max_attempts:
@@ -105,7 +106,6 @@ async def record(
     else:
         again = until if outcome.fate == "wait" else after(now, delay(leased.attempt, random))
         tx.run(statements.AGAIN, next=again, **fence, **told)
-    circuit.learn(tx, known.name, outcome, until)
     await db.commit(tx)
 
 
