@@ -40,6 +40,7 @@ FILLINGS = {
 """What stands in the tests for the parts that records.patterns writes into a statement."""
 
 _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and those set aside before it"
+_WAITING = "a partial index of the schedules of which windows wait for their turn: people declare schedules"
 _COUNTED = "an operator counts what is under way, when they look at the storage"
 _NEWEST = "LIMIT in the order of an index: reads as many of the newest, and of the dead, as an operator's summary counts"
 SCANS = {
@@ -53,12 +54,16 @@ SCANS = {
     "records.session_statements.EARLIEST_OVER": _FIRST_DUE,
     "records.session_statements.OVER": _FIRST_DUE,
     "records.statements.EARLIEST_EXPIRY": _FIRST_DUE,
+    "messages.event_statements.EARLIEST_OLD": _FIRST_DUE,
+    "messages.event_statements.SWEEPS": _FIRST_DUE,
     "messages.inbox_statements.EARLIEST_OLD": _FIRST_DUE,
     "messages.inbox_statements.OLD": _FIRST_DUE,
     "timers.timer_statements.EARLIEST": _FIRST_DUE,
     "messages.outbox_statements.EARLIEST_REMOVAL": _FIRST_DUE,
     "messages.outbox_statements.REMOVALS": _FIRST_DUE,
     "messages.delivery_list_statements.SUMMARY": _NEWEST,
+    "schedules.statements.EARLIEST_READY": _WAITING,
+    "schedules.statements.READY": _WAITING,
     "store.inspection._ROWS": _COUNTED,
     "store.inspection._TORN_GUARDS": _COUNTED,
 }

@@ -19,7 +19,10 @@ _BUSY = "((r.run_id IS NOT NULL AND r.ended_at IS NULL) OR (c.id IS NOT NULL AND
 _SCHEDULE = f"""
 SELECT {_NAMES}, coalesce({_BUSY}, 0) AS busy, k.grants AS grants, t.run_id AS current_run, t.record AS current_record,
     CASE WHEN s.waiting = 1
-        THEN (SELECT count(*) FROM schedule_triggers AS q WHERE q.schedule = s.name AND q.state = 'queued') ELSE 0
+        THEN (
+            SELECT count(*) FROM schedule_triggers AS q INDEXED BY schedule_triggers_queued
+            WHERE q.schedule = s.name AND q.state = 'queued'
+        ) ELSE 0
     END AS queued
 FROM schedules AS s {_CURRENT}
 LEFT JOIN credentials AS k ON k.id = s.credential AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
@@ -60,7 +63,7 @@ DELETE = "DELETE FROM schedules WHERE name = :name"
 
 # The windows that wait go with their schedule.
 DROP_QUEUED = """
-UPDATE schedule_triggers SET state = 'skipped', error = '{"reason":"deleted"}'
+UPDATE schedule_triggers INDEXED BY schedule_triggers_queued SET state = 'skipped', error = '{"reason":"deleted"}'
 WHERE schedule = :name AND state = 'queued'
 """
 
@@ -98,13 +101,17 @@ IS_QUEUED = "SELECT 1 FROM schedule_triggers WHERE schedule = :name AND window_s
 
 # The one window that coalesce waits with gives its place to a later one; backfills wait on their own.
 COALESCE = """
-UPDATE schedule_triggers SET state = 'coalesced' WHERE schedule = :name AND state = 'queued' AND backfill = 0
+UPDATE schedule_triggers INDEXED BY schedule_triggers_queued SET state = 'coalesced'
+WHERE schedule = :name AND state = 'queued' AND backfill = 0
 """
 
 # Where the schedule stands after a window: `started` is that window if it started something.
 ADVANCE = """
 UPDATE schedules SET next_at = :new_next_at, current_window = coalesce(:started, current_window),
-    waiting = EXISTS (SELECT 1 FROM schedule_triggers AS q WHERE q.schedule = :name AND q.state = 'queued')
+    waiting = EXISTS (
+        SELECT 1 FROM schedule_triggers AS q INDEXED BY schedule_triggers_queued
+        WHERE q.schedule = :name AND q.state = 'queued'
+    )
 WHERE name = :name
 """
 
@@ -130,7 +137,7 @@ RETURNING window_start
 # The line has room for so many more windows.
 HAS_ROOM = """
 SELECT 1 WHERE CAST(:more AS INTEGER) + (
-    SELECT count(*) FROM schedule_triggers WHERE schedule = :name AND state = 'queued'
+    SELECT count(*) FROM schedule_triggers INDEXED BY schedule_triggers_queued WHERE schedule = :name AND state = 'queued'
 ) <= CAST(:most AS INTEGER)
 """
 
@@ -153,7 +160,8 @@ _READY = f"""
 SELECT s.name AS item, max(q.created_at, coalesce(r.ended_at, c.ended_at, q.created_at)) AS due
 FROM schedules AS s INDEXED BY schedules_waiting
 CROSS JOIN schedule_triggers AS q ON q.schedule = s.name AND q.window_start = (
-    SELECT min(w.window_start) FROM schedule_triggers AS w WHERE w.schedule = s.name AND w.state = 'queued'
+    SELECT min(w.window_start) FROM schedule_triggers AS w INDEXED BY schedule_triggers_queued
+    WHERE w.schedule = s.name AND w.state = 'queued'
 ) {_CURRENT}
 WHERE s.waiting = 1 AND s.paused = 0
     AND (NOT coalesce({_BUSY}, 0) OR (q.backfill = 1 AND s.target ->> '$.record' IS NOT NULL))
@@ -164,7 +172,8 @@ READY = f"SELECT item, due FROM ({_READY}) WHERE due <= :now ORDER BY due, item 
 
 # The window of a schedule that has waited for longest.
 FIRST_QUEUED = """
-SELECT window_start, window_end, backfill FROM schedule_triggers WHERE schedule = :name AND state = 'queued'
+SELECT window_start, window_end, backfill FROM schedule_triggers INDEXED BY schedule_triggers_queued
+WHERE schedule = :name AND state = 'queued'
 ORDER BY window_start LIMIT 1
 """
 
@@ -184,7 +193,7 @@ ON CONFLICT (schedule, window_start) DO NOTHING
 # What a backfill did, for whoever asks again under its key.
 BACKFILLED = """
 SELECT json_object('windows', CAST(:windows AS INTEGER), 'queued', (
-    SELECT count(*) FROM schedule_triggers
+    SELECT count(*) FROM schedule_triggers INDEXED BY schedule_triggers_queued
     WHERE schedule = :name AND state = 'queued' AND backfill = 1 AND created_at = :now
 ))
 """
