@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ops.local.edge import LocalEdge
@@ -52,6 +53,7 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         good(api.put("/senders/hook", json=SENDER))
         good(api.put("/scopes/top", json={}))
         good(api.put("/destinations/hook", json={"url": "https://example.test/"}))
+        deliveries = some_deliveries(api)
     held = [claim["record"]["id"] for claim in claims]
     ended, held = held[:16], held[16:]
     return {
@@ -71,6 +73,13 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "/awake/{token} token": minted[5:40],
         "/awake/{token}/reject token": minted[40:],
         "/credentials/{id} id": credentials,
+        "/subscriptions/{name} name": [f"sub{number}" for number in range(12)],
+        "delivery": deliveries,
+        "/deliveries/{delivery}/redeliver delivery": deliveries[:20],
+        "/deliveries/{delivery}/cancel delivery": deliveries[20:],
+        "destination": ["hook"],
+        "types": [["record.published"]],
+        "filter": [None],
         "/scopes/{id} id": ["top", "new"],
         "name": ["hook"],
         "secrets": [SENDER["secrets"]],
@@ -95,6 +104,21 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "after": [0],
         "/watch match": ["{}", '{"n": {"$gte": 0}}'],
     }
+
+
+def some_deliveries(api: httpx.Client) -> list[str]:
+    """Deliveries of all that was published so far, some of them given up, and subscriptions that tell nothing more."""
+    sent = {"types": ["record.published"], "destination": "hook"}
+    good(api.put("/subscriptions/hook", json={**sent, "from": 0}))
+    found: list[dict[str, Any]] = []
+    while len(found) < 50:
+        found = good(api.get("/deliveries", params={"limit": 60}))["items"]
+    for number in range(12):
+        good(api.put(f"/subscriptions/sub{number}", json={**sent, "paused": True}))
+    made = [one["delivery_id"] for one in found]
+    for one in made[:20]:
+        good(api.post(f"/deliveries/{one}/cancel", json={}))
+    return made
 
 
 def generate(edge: LocalEdge, *arguments: str, known: dict[str, list[Any]]) -> Counter[tuple[str, int]]:

@@ -286,6 +286,8 @@ async def test_lag_age_attempts_and_delay_are_visible(api: httpx.AsyncClient, ho
     start = house.now
     house.now = type(start)(start + 90_000)
     assert (await told(api.get("/deliveries/summary")))["lag_seconds"] == 90.0
+    health = await told(api.get("/health"))
+    assert health["outbox"] == {"lag_seconds": 90.0}
     await fan_out(house)
     house.connection.execute(
         "UPDATE deliveries SET attempts = 3, first_attempt_at = occurred_at + 2500 WHERE position % 2 = 0"

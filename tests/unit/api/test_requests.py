@@ -316,6 +316,7 @@ async def test_head_options_and_a_trailing_slash_work_on_every_route(root: httpx
             "/records/batch",
             "/records/dry-run",
             "/dead-letters/requeue",
+            "/deliveries/redeliver",
             "/executions/claim",
             "/executions/renew",
             "/executions/stops",

@@ -1,4 +1,4 @@
-"""How late the Clock is, as GET /health tells it (clause timers.alarm).
+"""How late the Clock is, and how far the outbox is behind, as GET /health tells it (clauses timers.alarm, outbox.lag).
 
 The route is open to everybody, so what it reads is bounded: one isolate asks the database at most once in LATENESS_SECONDS,
 and then a handful of rows of each class of due work.
@@ -10,7 +10,10 @@ from typing import Final
 
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant
+from moorage.messages.delivery_list import lag_of
+from moorage.messages.outbox_statements import OLDEST_UNTOLD
 from moorage.store.ports import Database
+from moorage.store.transaction import Reading
 from moorage.timers.clock import Standing, standings
 from moorage.timers.due import DueWork, Shard
 
@@ -20,10 +23,11 @@ LATENESS_SECONDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """How the shards stood at an instant."""
+    """How the shards stood at an instant, and how many seconds the outbox was behind."""
 
     at: Instant
     shards: Mapping[Shard, Standing]
+    outbox: float
 
 
 class Lateness:
@@ -42,7 +46,13 @@ class Lateness:
             # Before the reading: whoever asks meanwhile is told what was known, and reads nothing.
             self._read_at = ticks
             try:
-                self._known = Seen(now, await standings(database(), now, self._works))
+                self._known = await self._ask(database(), now)
             except MoorageError:
                 self._known = None
         return self._known
+
+    async def _ask(self, db: Database, now: Instant) -> Seen:
+        reading = Reading()
+        untold = reading.ask(OLDEST_UNTOLD)
+        shards = await standings(db, now, self._works, reading)
+        return Seen(now, shards, lag_of(untold.first(), now))

@@ -145,9 +145,11 @@ async def upcoming(db: Database, now: Instant, works: Sequence[DueWork]) -> Mapp
     return {shard: due for shard, answers in asked.items() if (due := _earliest(answers)) is not None}
 
 
-async def standings(db: Database, now: Instant, works: Sequence[DueWork]) -> Mapping[Shard, Standing]:
-    """How each shard stands, in one round trip that reads a handful of rows of each class."""
-    reading = Reading()
+async def standings(
+    db: Database, now: Instant, works: Sequence[DueWork], reading: Reading | None = None
+) -> Mapping[Shard, Standing]:
+    """How each shard stands, in one round trip that reads a handful of rows of each class; `reading` may ask for more."""
+    reading = reading or Reading()
     asked = {
         shard: (
             _ask_next(reading, now, own),

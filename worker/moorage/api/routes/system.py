@@ -42,9 +42,15 @@ class ClockHealthShown(Shown):
     shards: dict[str, ShardShown]
 
 
+class OutboxHealthShown(Shown):
+    """What is told to destinations: `lag_seconds` is the age of the oldest event that was not turned into deliveries yet."""
+
+    lag_seconds: float
+
+
 class HealthShown(Shown):
     """`ok` is false while requests would be refused; `problem` says why. Without `root_access` no root token is set. `clock`
-    may be some seconds old, and is null while the database cannot tell."""
+    and `outbox` may be some seconds old, and are null while the database cannot tell."""
 
     ok: bool
     version: str
@@ -55,6 +61,7 @@ class HealthShown(Shown):
     root_access: bool
     problem: HealthProblem | None
     clock: ClockHealthShown | None
+    outbox: OutboxHealthShown | None
 
 
 class CapabilitiesShown(Shown):
@@ -115,6 +122,7 @@ async def health(request: ApiRequest) -> Response:
             "root_access": ports.settings.root_access,
             "problem": problem,
             "clock": None if clock is None else _clock(clock),
+            "outbox": None if clock is None else {"lag_seconds": clock.outbox},
         }
     )
 
