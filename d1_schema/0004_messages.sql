@@ -17,7 +17,8 @@
 -- event_wait_terms  by what a wait is found, as long as it is active
 -- correlations   which work a (source, external id) belongs to, for ever
 -- inbox          what consumers made of events: one outcome for (consumer, event id)
--- sender_events  how the webhooks of a sender become events, where it says so
+-- sender_events  how the webhooks of a sender become events, where it says so, which `keys` tells; and its scheme, where that
+--                is one that the column of `senders` has no word for
 -- subscriptions  which entries of history are told to a destination. `position` is the last entry that was looked at; entries
 --                past it are the outbox
 -- completions    destinations that one run's end is told to
@@ -181,9 +182,10 @@ CREATE INDEX IF NOT EXISTS inbox_by_age ON inbox (recorded_at);
 
 CREATE TABLE IF NOT EXISTS sender_events (
     sender TEXT NOT NULL PRIMARY KEY,
+    scheme TEXT CHECK (scheme IN ('slack')),
     type TEXT,
     id TEXT,
-    keys TEXT NOT NULL DEFAULT '[]',
+    keys TEXT,
     scope TEXT
 ) STRICT, WITHOUT ROWID;
 

@@ -3,13 +3,13 @@
 import hashlib
 import hmac
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from moorage.catalog import scopes, senders
 from moorage.catalog.access import ACTIONS, Caller, Grant
-from moorage.catalog.model import ScopeDeclaration, SenderDeclaration
+from moorage.catalog.model import Scheme, ScopeDeclaration, SenderDeclaration
 from moorage.catalog.senders import Sender, SenderCaller
 from moorage.history.append import Event, append
 from moorage.history.query import entries
@@ -222,6 +222,17 @@ async def test_a_sender_says_how_its_webhooks_become_events_until_it_is_declared
     await put(store, event=told)
     await senders.delete(store.db(), ROOT, NOW, "github-main")
     assert await store.sql("SELECT * FROM sender_events") == []
+
+
+@pytest.mark.parametrize("event", [None, {"type": "x"}])
+async def test_every_scheme_is_kept_and_told_as_what_it_is(store: Store, event: Any) -> None:
+    for scheme in [*get_args(Scheme), "slack", "github"]:
+        made = await put(store, scheme=scheme, secrets=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], event=event)
+        verification = await senders.verification(store.db(), "github-main", BOUND.get)
+        assert (made.scheme, verification.sender) == (scheme, made)
+        assert (await senders.list_senders(store.db(), ROOT, PageRequest())).items == [made]
+        [last] = (await entries(store.db(), 0, 100, "sender:github-main"))[-1:]
+        assert last.data["scheme"] == scheme
 
 
 @pytest.mark.clause("inbox.accept")

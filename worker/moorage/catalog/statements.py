@@ -189,16 +189,16 @@ SELECT :name, secret.key, secret.value FROM json_each(:secrets) AS secret WHERE 
 # Forgets how a sender's webhooks become events.
 FORGET_SENDER_EVENTS = "DELETE FROM sender_events WHERE sender = :name"
 
-# Keeps how a sender's webhooks become events, after what stood was forgotten.
+# Keeps how a sender's webhooks become events, and a scheme younger than the table of senders; what stood was forgotten.
 KEEP_SENDER_EVENTS = """
-INSERT INTO sender_events (sender, type, id, keys, scope) VALUES (:name, :type, :id, :keys, :scope)
+INSERT INTO sender_events (sender, scheme, type, id, keys, scope) VALUES (:name, :scheme, :type, :id, :keys, :scope)
 """
 
 _SENDER_COLUMNS = """
-name, scheme, subject, tolerance_seconds, created_at, updated_at,
-    (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets,
-    (SELECT json_object('id', id, 'type', type, 'keys', json(keys), 'scope', scope) FROM sender_events
-        WHERE sender = name) AS event
+name, coalesce((SELECT e.scheme FROM sender_events AS e WHERE e.sender = name), senders.scheme) AS scheme, subject,
+    tolerance_seconds, created_at, updated_at, (SELECT count(*) FROM sender_secrets WHERE sender = name) AS secrets,
+    (SELECT json_object('id', e.id, 'type', e.type, 'keys', json(e.keys), 'scope', e.scope) FROM sender_events AS e
+        WHERE e.sender = name AND e.keys IS NOT NULL) AS event
 """.strip()
 
 # Reads one sender with the number of its secrets, and how its webhooks become events.
