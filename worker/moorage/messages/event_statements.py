@@ -171,19 +171,24 @@ ORDER BY e.seq LIMIT 1
 """
 SWEEPS = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_OLD}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
 
-# The events that have been kept for long enough, the first that were accepted.
+# The first events up to one that need be kept no longer.
 _OLD = f"""
-SELECT e.seq FROM events AS e WHERE e.routed_at IS NOT NULL AND e.accepted_at <= :before AND NOT {_IS_AWAITED}
+SELECT e.seq FROM events AS e
+WHERE e.seq <= CAST(:through AS INTEGER) AND e.routed_at IS NOT NULL AND NOT {_IS_AWAITED}
 ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)
 """.strip()
 REMOVING_OLD = f"""
 SELECT seq AS ordinal, event_id AS subject, NULL AS kind, NULL AS content_sha256, '{{}}' AS data
 FROM events WHERE seq IN ({_OLD})
 """
-REMOVE_OLD_TERMS = f"""
+REMOVE_OLD_KEYS = f"""
 DELETE FROM event_terms WHERE (term, seq) IN (
     SELECT '{KEY_TERM}' || key.value, x.seq FROM events AS x CROSS JOIN json_each(x.keys) AS key WHERE x.seq IN ({_OLD})
-    UNION ALL SELECT '{TYPE_TERM}' || x.type, x.seq FROM events AS x WHERE x.seq IN ({_OLD})
+)
+"""
+REMOVE_OLD_TYPES = f"""
+DELETE FROM event_terms WHERE (term, seq) IN (
+    SELECT '{TYPE_TERM}' || x.type, x.seq FROM events AS x WHERE x.seq IN ({_OLD})
 )
 """
 REMOVE_OLD = f"DELETE FROM events WHERE seq IN ({_OLD})"

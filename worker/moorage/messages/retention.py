@@ -6,8 +6,9 @@ from moorage.history.append import CLOCK, append_selected
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import EVENT_RETENTION_SECONDS
 from moorage.messages import event_statements as statements
+from moorage.messages.wait_statements import BOUNDARY
 from moorage.store.ports import Database
-from moorage.store.transaction import Transaction
+from moorage.store.transaction import Reading, Transaction
 
 SWEEP_EVENTS: Final = 100
 """Events that one transaction removes."""
@@ -27,11 +28,15 @@ class EventRetention:
     page = statements.SWEEPS
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
-        """Remove at most SWEEP_EVENTS, in one round trip; what is left is listed again at once."""
-        old = {"before": now - int(EVENT_RETENTION_SECONDS) * 1000, "limit": SWEEP_EVENTS}
+        """Remove at most SWEEP_EVENTS, in two round trips; what is left is listed again at once."""
+        reading = Reading()
+        last = reading.ask(BOUNDARY, since=now - int(EVENT_RETENTION_SECONDS) * 1000 + 1)
+        await db.read(reading)
+        old = {"through": last.one()["seq"], "limit": SWEEP_EVENTS}
         tx = Transaction(now)
         append_selected(tx, CLOCK, "event.removed", statements.REMOVING_OLD, many=True, **old)
-        tx.run(statements.REMOVE_OLD_TERMS, **old)
+        tx.run(statements.REMOVE_OLD_KEYS, **old)
+        tx.run(statements.REMOVE_OLD_TYPES, **old)
         removed = tx.run(statements.REMOVE_OLD, **old)
         await db.commit(tx)
         return removed.changes
