@@ -14,6 +14,7 @@ from moorage.client.claims import Claims
 from moorage.client.dead_letters import DeadLetters
 from moorage.client.guards import Guards
 from moorage.client.jobs import Handler, Job
+from moorage.client.kv import Inbox, Values
 from moorage.client.models import Change, Entry, Page
 from moorage.client.outbox import Deliveries, Subscriptions
 from moorage.client.paging import every, page_of
@@ -23,6 +24,7 @@ from moorage.client.schedules import Schedules
 from moorage.client.seals import Seals
 from moorage.client.sessions import Sessions
 from moorage.client.storage import Storage
+from moorage.client.timers import Timers
 from moorage.client.timing import RealTime, Timing
 from moorage.client.watch import watch
 from moorage.client.wire import Patience, Wire
@@ -77,6 +79,9 @@ class Moorage:
         self.schedules = Schedules(self.wire)
         self.storage = Storage(self.wire)
         self.guards = Guards(self.wire)
+        self.timers = Timers(self.wire)
+        self.kv = Values(self.wire)
+        self.inbox = Inbox(self.wire)
         self.subscriptions = Subscriptions(self.wire)
         self.deliveries = Deliveries(self.wire)
 
