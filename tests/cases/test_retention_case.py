@@ -8,9 +8,16 @@ import pytest
 from moorage.history.query import entries
 from moorage.kernel.errors import RecordRemoved
 from moorage.kernel.instants import after
+from moorage.kernel.limits import DELIVERY_RETENTION_SECONDS
+from moorage.messages.delivery_retention import DeliveryRetention
+from moorage.messages.redeliver import redeliver
+from moorage.messages.subscriptions import Declaration
 from moorage.records.model import Draft
+from moorage.timers import clock
 from tests.contract.adapters import sqlite_store
 from tests.contract.desk import KIND, Desk, ref
+from tests.contract.faults import Fault
+from tests.contract.outbox_model import START, Play
 
 HOUR = 3600
 
@@ -78,3 +85,33 @@ async def test_c21_age_counts_from_the_end_and_not_from_the_creation(desk: Desk)
     assert await desk.fire() == {}
     desk.pass_time(61)
     assert await desk.fire() == {"retention_swept": 1}
+
+
+@pytest.mark.clause("outbox.deliver", "outbox.redeliver")
+async def test_c21_a_delivery_that_is_still_being_tried_goes_on(tmp_path: Path) -> None:
+    """C21 J: what was delivered or given up goes a week after that; what is pending or dead stays, however old it is."""
+    async with sqlite_store(tmp_path) as store:
+        play = await Play.begin(store)
+        await play.declare("one", Declaration("there", ("record.published",), start=0))
+        await play.publish("parcels", [1, 2, 3, 4, 5], Fault.NONE)
+        await play.fan_out("one", Fault.NONE)
+        rows = await store.sql("SELECT delivery_id FROM deliveries ORDER BY delivery_id")
+        tried, leased, dead, made, canceled = [row["delivery_id"] for row in rows]
+        week = int(DELIVERY_RETENTION_SECONDS)
+        await store.sql("UPDATE deliveries SET attempts = 20 WHERE delivery_id = ?", tried)
+        await store.sql("UPDATE deliveries SET leased_until = 9000000000000 WHERE delivery_id = ?", leased)
+        for id_, state, at in ((dead, "dead", START), (made, "delivered", START), (canceled, "canceled", after(START, 5))):
+            ended = "UPDATE deliveries SET state = ?, next_attempt_at = NULL, ended_at = ? WHERE delivery_id = ?"
+            await store.sql(ended, state, at, id_)
+        retention = [DeliveryRetention()]
+        drained = await clock.drain(store.db, after(START, week - 1), retention)
+        assert drained.fired == {}
+        drained = await clock.drain(store.db, after(START, week), retention)
+        assert drained.fired == {"delivery_removed": 1}, "age counts from the end"
+        drained = await clock.drain(store.db, after(START, 10 * week), retention)
+        assert drained.fired == {"delivery_removed": 1}
+        assert drained.next_due is None
+        left = [row["delivery_id"] for row in await store.sql("SELECT delivery_id FROM deliveries ORDER BY delivery_id")]
+        assert left == [tried, leased, dead]
+        again = await redeliver(store.db(), play.caller, after(START, 10 * week), dead)
+        assert (again.state, again.generation) == ("pending", 2)
