@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import httpx
@@ -170,13 +171,18 @@ def test_a_cron_tick_makes_a_lost_alarm_good_and_arms_for_the_next(root: httpx.C
 @pytest.mark.crash
 @pytest.mark.clause("timers.alarm", "timers.late")
 def test_a_start_makes_a_lost_alarm_good(plain: LocalEdge) -> None:
+    """After a day in which nothing ran, and whose alarms are lost."""
     with client_of(plain) as client:
-        overdue = leased(client, "clock.start", 3600)[0]
+        overdue = leased(client, "clock.start", 3600, 5)
     plain.stop()
-    move(plain, overdue, -60)
+    for number, record in enumerate(overdue):
+        move(plain, record, number * 3600 - 86_400)
     plain.start()
     with client_of(plain) as client:
-        assert eventually(lambda: entries(client, overdue, "record.lease_expired"))
+        fired = [eventually(partial(entries, client, record, "record.lease_expired")) for record in overdue]
+    assert [len(once) for once in fired] == [1] * 5
+    positions = [once[0]["position"] for once in fired]
+    assert positions == sorted(positions)
 
 
 def move(edge: LocalEdge, record: str, seconds: float) -> None:
