@@ -1,7 +1,7 @@
 """Routing events right after they were accepted, beside the request (clause inbox.two-checkpoints).
 
-An event is safe once its acceptance is committed, and the answer waits for nothing else. What it wakes is found after that: a
-commit that accepted events lets this isolate route whatever is unrouted, one pass at a time. Whatever dies in between, the
+An event is safe once its acceptance is committed, and the answer waits for nothing else. What it wakes is found after that:
+a commit that accepted events lets this isolate route whatever is unrouted, one pass at a time. Whatever dies in between, the
 Clock of the messages routes it, UNROUTED_MS after its acceptance.
 """
 

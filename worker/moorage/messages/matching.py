@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from moorage.kernel import canonical
-from moorage.kernel.errors import PatternInvalid, RequestInvalid
+from moorage.kernel.errors import JsonInvalid, PatternInvalid, RequestInvalid
 from moorage.kernel.limits import EVENT_WAIT_KEYS, EVENT_WAIT_MATCH_BYTES
 from moorage.kernel.refusals import check_line
 from moorage.messages.filters import AnyPath
@@ -61,7 +61,7 @@ class Filter:
 def _checked(match: Mapping[str, Any]) -> str:
     try:
         text = canonical.dumps(dict(match))
-    except (TypeError, ValueError):
+    except JsonInvalid:
         raise PatternInvalid("the pattern is no JSON") from None
     if (size := canonical.size(text)) > EVENT_WAIT_MATCH_BYTES:
         raise RequestInvalid(f"the pattern of a wait has {size} bytes; at most {EVENT_WAIT_MATCH_BYTES} are taken")
