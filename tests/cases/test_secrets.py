@@ -66,10 +66,14 @@ def every_listing(watch: Watch) -> None:
         "/awakeables",
         "/dead-letters",
         "/history",
+        "/subscriptions",
+        "/deliveries",
     ):
         cursor = None
         while True:
             page = good(watch("GET", path, params={"limit": 100} | ({"cursor": cursor} if cursor else {})))
+            for delivery in page["items"] if path == "/deliveries" else ():
+                good(watch("GET", f"/deliveries/{delivery['delivery_id']}"))
             cursor = page["next_cursor"]
             if cursor is None:
                 break
@@ -80,6 +84,12 @@ def every_listing(watch: Watch) -> None:
 def run_through(watch: Watch) -> dict[str, str]:
     """Use every secret rightly and wrongly on every route that takes one; answer all secrets by name."""
     kind = fresh("c20")
+    # Everything that happens is told to somebody who cannot be reached, signed with a secret.
+    there = {"url": "https://nowhere.invalid/hook", "secret": "env:HOOK_SECRET"}
+    good(watch("PUT", "/destinations/there", json=there))
+    good(watch("PUT", "/subscriptions/all", json={"types": ["*"], "destination": "there", "from": 0}))
+    problem(watch("PUT", "/subscriptions/all", json={"types": ["*"], "destination": SENT}), 404)
+    problem(watch("PUT", "/subscriptions/all", json={"types": [SENT], "destination": "there"}), 422)
     good(watch("PUT", f"/kinds/{kind}", json={"paths": {"n": "number"}}))
     declaration = {"subject": "worker", "grants": [{"actions": ["publish", "claim", "read"], "kinds": [kind]}]}
     worker = watch.handed_out(watch("POST", "/credentials", json=declaration, headers={"idempotency-key": fresh("k")}))
@@ -150,6 +160,8 @@ def run_through(watch: Watch) -> dict[str, str]:
     good(watch("POST", "/testing/clock", json={"advance_seconds": 700}))
     problem(watch("POST", f"/awake/{tokens['late']}", json=1), 410)
     every_listing(watch)
+    told = good(watch("GET", "/deliveries/summary"))
+    assert [one["pending"] > 0 for one in told["items"]] == [True], told
     return secrets
 
 
