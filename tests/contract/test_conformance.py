@@ -1,7 +1,6 @@
 """The suite of every substrate, over HTTP against the application on SQLite: everything but the platform is real."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import httpx
 import pytest
 
 from moorage.api.app import build_app
-from moorage.api.ports import Ports
+from moorage.api.ports import Moved, Ports
 from moorage.bodies.host import Host
 from moorage.client import Host as RemoteHost
 from moorage.client import Moorage
@@ -73,7 +72,7 @@ class Ticking(House):
         self.began = self.began or time.monotonic()
         return super().ports(now=self.tick, **changes)
 
-    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+    async def advance(self, seconds: float) -> Moved:
         self.now, self.began = self.tick(), time.monotonic()
         return await super().advance(seconds)
 

@@ -2,7 +2,6 @@
 like the machine's and that tests may move ahead."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import httpx
 
 from moorage.api.app import build_app
 from moorage.api.assembly import assemble, due_works
-from moorage.api.ports import Ports, Settings
+from moorage.api.ports import Moved, Ports, Settings
 from moorage.api.ringing import RingingDatabase
 from moorage.api.runners import HostRunners
 from moorage.bodies.host import Host
@@ -116,7 +115,7 @@ class Deployment:
     async def read(self) -> tuple[Instant, float]:
         return self.now(), self._offset / 1000
 
-    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+    async def advance(self, seconds: float) -> Moved:
         before = self.now()
         self._offset += round(seconds * 1000)
         now = self.now()
@@ -126,7 +125,7 @@ class Deployment:
             now,
             due_works(self.blobs),
         )
-        return now, drained.fired
+        return Moved(now, drained.fired, drained.cost)
 
     async def close(self) -> None:
         await self.host.close()

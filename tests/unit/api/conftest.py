@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from moorage.api.app import Application, build_app
 from moorage.api.assembly import assemble, due_works, look_for
-from moorage.api.ports import Bodies, Ports, Settings
+from moorage.api.ports import Bodies, Moved, Ports, Settings
 from moorage.api.ringing import RingingDatabase
 from moorage.api.runners import HostRunners
 from moorage.kernel.instants import Instant, after
@@ -81,7 +81,7 @@ class House:
     async def read(self) -> tuple[Instant, float]:
         return self.now, (self.now - START) / 1000
 
-    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+    async def advance(self, seconds: float) -> Moved:
         before, self.now = self.now, after(self.now, seconds)
         drained = await clock.advance(
             lambda: RingingDatabase(self.database(), self.bells.ring, self.runners.poke),
@@ -89,7 +89,7 @@ class House:
             self.now,
             due_works(self.blobs, bodies=self.bodies),
         )
-        return self.now, drained.fired
+        return Moved(self.now, drained.fired, drained.cost)
 
 
 def client_of(app: Application, token: str | None = ROOT) -> httpx.AsyncClient:

@@ -404,7 +404,7 @@ async def test_what_nobody_attached_in_time_is_collected(api: httpx.AsyncClient,
     assert (await api.post("/records", json=note)).status_code == 201
     await house.advance(59)
     assert (await api.get(f"/artifacts/{orphan['id']}/content")).content == b"orphan"
-    _, fired = await house.advance(1)
+    fired = (await house.advance(1)).fired
     assert fired["artifact_orphaned"] == 2
     refused(await api.get(f"/artifacts/{orphan['id']}/content"), 410, "ArtifactShredded")
     await house.advance(48 * HOUR)
@@ -422,11 +422,11 @@ async def test_the_daily_sweep_deletes_what_nothing_refers_to(api: httpx.AsyncCl
     (bucket / "uploads" / "upl_left").write_bytes(b"left")
     await house.advance(23 * HOUR)
     assert len(stored(bucket)) == 3
-    _, fired = await house.advance(HOUR)
+    fired = (await house.advance(HOUR)).fired
     assert (fired["blob_sweep"], fired["blob_deleted"]) == (1, 1)
     assert stored(bucket) == [f"blobs/{sha256(BYTES)}"]
     assert (await api.get(f"/artifacts/{made['id']}/content")).content == BYTES
-    _, fired = await house.advance(48 * HOUR)
+    fired = (await house.advance(48 * HOUR)).fired
     assert fired["blob_sweep"] == 1  # a test clock that passes two days sweeps once, at the end
 
 

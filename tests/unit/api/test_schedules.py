@@ -84,7 +84,7 @@ async def pass_time(house: House, seconds: float) -> dict[str, int]:
     counted: Counter[str] = Counter()
     until = after(house.now, seconds)
     while house.now < until:
-        _, fired = await house.advance(min(HOUR, (until - house.now) / 1000))
+        fired = (await house.advance(min(HOUR, (until - house.now) / 1000))).fired
         await rest(house)
         counted.update({name: count for name, count in fired.items() if name.startswith("schedule")})
     return dict(counted)

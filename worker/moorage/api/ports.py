@@ -20,7 +20,7 @@ from moorage.runs.hosting import Fences
 from moorage.runs.protocol import BodyInfo, Execution
 from moorage.runs.tracing import NoSpans, Spans
 from moorage.store import recovery, schema
-from moorage.store.ports import Blobs, Database, Frontiers
+from moorage.store.ports import Blobs, Cost, Database, Frontiers
 from moorage.timers.bell import Bells
 from moorage.timers.due import DueWork, Shard
 
@@ -67,14 +67,25 @@ class Settings:
     missing: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a move of the test clock did: the new now, how many of what fired, and what firing cost and the routing of the
+    events that were accepted on the way."""
+
+    now: Instant
+    fired: Mapping[str, int]
+    firing: Cost = field(default_factory=Cost)
+    routing: Cost = field(default_factory=Cost)
+
+
 class TestClock(Protocol):
     """The product's clock where `MOORAGE_TEST_CLOCK=1`."""
 
     async def read(self) -> tuple[Instant, float]:
         """The product's now, and its offset from real time in seconds."""
 
-    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
-        """Move the clock forward and fire everything that became due, in order; answers now and how many of what."""
+    async def advance(self, seconds: float) -> Moved:
+        """Move the clock forward and fire everything that became due, in order."""
 
 
 @dataclass(frozen=True, slots=True)

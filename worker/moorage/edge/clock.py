@@ -40,7 +40,7 @@ from moorage.edge.worker_bodies import WorkerBodies
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
 from moorage.messages.routing import route_unrouted
-from moorage.store.ports import Database
+from moorage.store.ports import Cost, Database
 from moorage.timers import clock
 from moorage.timers.bell import Quiet, Ring
 from moorage.timers.clock import Drained
@@ -108,8 +108,8 @@ class Clock(DurableObject):
     async def advance(self, milliseconds: int) -> str:
         """Move the test clock; everything that becomes due fires in order before this answers.
 
-        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, and `rings`, `pokes` and
-        `couriers`, which whoever asked passes on once it knows the new time.
+        Answers JSON: `now`, `offset`, `fired`, `error`, the code of the storage's failure or null, what `firing` and
+        `routing` cost, and `rings`, `pokes` and `couriers`, which whoever asked passes on once it knows the new time.
         """
         await self._be(KEEPER)
         async with self._moving, self._draining:
@@ -119,7 +119,7 @@ class Clock(DurableObject):
             await self._storage.put(_OFFSET, self._offset)
             end = Instant(_real_now() + self._offset)
             drained = await self._guarded(lambda: clock.advance(self._database, start, end, self._works()))
-            await self._route_accepted(end)
+            routing = await self._route_accepted(end)
         if drained is None or drained.interrupted is not None:
             await self._arm_after(drained)
         await self._tell(end, SHARDS)
@@ -131,6 +131,8 @@ class Clock(DurableObject):
                 "offset": self._offset,
                 "fired": {} if drained is None else drained.fired,
                 "error": "StorageBindingUnavailable" if failed else None,
+                "firing": asdict(Cost() if drained is None else drained.cost),
+                "routing": asdict(routing),
                 "rings": rings,
                 "pokes": [asdict(poke) for poke in self._take_pokes()],
                 "couriers": self._take_summoned(),
@@ -244,13 +246,15 @@ class Clock(DurableObject):
         await self._pass_on()
         await self._tell(self._now(), [other for other in SHARDS if other != self._shard])
 
-    async def _route_accepted(self, now: Instant) -> None:
+    async def _route_accepted(self, now: Instant) -> Cost:
+        db = self._database()
         try:
-            while self._accepted and await route_unrouted(self._database(), now):
+            while self._accepted and await route_unrouted(db, now):
                 pass
         except MoorageError as error:
             _log.warning("events are left to their clock to be routed: %s", error.code)
         self._accepted = False
+        return db.cost
 
     def _note(self, rings: Mapping[str, Ring]) -> None:
         for kind, ring in rings.items():

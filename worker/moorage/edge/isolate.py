@@ -15,7 +15,7 @@ from pyodide.ffi import JsException
 
 from moorage.api.assembly import assemble
 from moorage.api.listening import Listening
-from moorage.api.ports import Poke
+from moorage.api.ports import Moved, Poke
 from moorage.edge import settings, storage
 from moorage.edge.arming import KnownAlarms
 from moorage.edge.bell import BellStubs
@@ -26,6 +26,7 @@ from moorage.edge.runners import RunnerStubs
 from moorage.edge.worker_bodies import REGISTRY, WorkerBodies
 from moorage.kernel.errors import DeploymentError, MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
+from moorage.store.ports import Cost
 from moorage.timers.bell import Quiet, Ring
 from moorage.timers.clock import upcoming
 from moorage.timers.due import Shard
@@ -118,7 +119,7 @@ class ClockStub:
         self.isolate.offset = await self._clocks.offset()
         return self.isolate.now(), self.isolate.offset / 1000
 
-    async def advance(self, seconds: float) -> tuple[Instant, Mapping[str, int]]:
+    async def advance(self, seconds: float) -> Moved:
         """Move the product's clock. Raises StorageBindingUnavailable when not everything could fire."""
         try:
             told = json.loads(await self._clocks.of(KEEPER).advance(round(seconds * 1000)))
@@ -133,7 +134,7 @@ class ClockStub:
         await bells.ring_now(rings)
         if told["error"] is not None:
             raise StorageBindingUnavailable("the clock moved, but the storage failed before everything had fired")
-        return Instant(told["now"]), told["fired"]
+        return Moved(Instant(told["now"]), told["fired"], Cost(**told["firing"]), Cost(**told["routing"]))
 
     async def know_offset(self) -> None:
         """Learn the offset once in the life of the isolate."""

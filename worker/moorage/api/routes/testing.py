@@ -10,6 +10,7 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.kernel.errors import StorageCapabilityMissing
 from moorage.kernel.instants import render
+from moorage.store.ports import Cost
 
 api = router("testing")
 
@@ -29,11 +30,27 @@ class AdvanceSent(Sent):
     advance_seconds: float = Field(ge=0, le=_CENTURY)
 
 
+class CostShown(Shown):
+    """Round trips and rows, as the database counts them."""
+
+    trips: int
+    rows_read: int
+    rows_written: int
+
+
+class MoveCostShown(Shown):
+    """What firing cost, looking for what is due included, and the routing of events that were accepted on the way."""
+
+    firing: CostShown
+    routing: CostShown
+
+
 class AdvancedShown(Shown):
-    """The new now, and how many of what fired on the way."""
+    """The new now, how many of what fired on the way, and what that cost."""
 
     now: ShownInstant
     fired: dict[str, int]
+    cost: MoveCostShown
 
 
 @api.get("/testing/clock", response_model=ClockShown)
@@ -47,8 +64,13 @@ async def show_clock(request: ApiRequest) -> Response:
 async def advance_clock(request: ApiRequest, sent: AdvanceSent) -> Response:
     """Move the product's clock forward. Everything that becomes due fires, in order, before this answers."""
     request.caller.demand("admin")
-    now, fired = await _clock(request).advance(sent.advance_seconds)
-    return Answer({"now": render(now), "fired": dict(fired)})
+    moved = await _clock(request).advance(sent.advance_seconds)
+    cost = {"firing": _cost(moved.firing), "routing": _cost(moved.routing)}
+    return Answer({"now": render(moved.now), "fired": dict(moved.fired), "cost": cost})
+
+
+def _cost(cost: Cost) -> dict[str, int]:
+    return {"trips": cost.trips, "rows_read": cost.rows_read, "rows_written": cost.rows_written}
 
 
 def _clock(request: ApiRequest) -> TestClock:
