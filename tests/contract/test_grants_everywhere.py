@@ -136,6 +136,7 @@ OTHER_ROOMS = (
     "/kv",
     "/inbox",
     "/events",
+    "/webhooks",
     "/correlations",
 )
 RUNS = ("/runs", "/executions", "/bodies", "/jobs")

@@ -51,6 +51,9 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         credentials = [good(api.post("/credentials", json={"subject": "s", "grants": []}))["id"] for _ in range(3)]
         artifacts = [good(api.post("/artifacts", content=f"bytes {number}".encode()))["id"] for number in range(30)]
         good(api.put("/senders/hook", json=SENDER))
+        # A bearer sender is verified by the credential that the generated requests carry anyway.
+        bearer = {**SENDER, "scheme": "bearer", "secrets": [edge.root_token], "event": {"id": "header:host"}}
+        good(api.put("/senders/caller", json=bearer))
         good(api.put("/scopes/top", json={}))
         good(api.put("/destinations/hook", json={"url": "https://example.test/"}))
         deliveries = some_deliveries(api)
@@ -82,6 +85,7 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "filter": [None],
         "/scopes/{id} id": ["top", "new"],
         "name": ["hook"],
+        "sender": ["caller"],
         "secrets": [SENDER["secrets"]],
         "scheme": ["github", "stripe"],
         "subject": ["someone"],

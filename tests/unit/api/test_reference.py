@@ -10,7 +10,7 @@ from moorage.api.app import build_app
 from moorage.api.reference import operations
 from moorage.kernel import errors, limits
 from moorage.store.schema import RECORD_FORMAT, SCHEMA
-from tests.unit.api.conftest import House, client_of
+from tests.unit.api.conftest import ROOT, House, client_of
 
 DOCUMENT = build_app().document.openapi
 
@@ -120,6 +120,10 @@ async def test_answers_are_as_documented(root: httpx.AsyncClient, house: House) 
     await ask("DELETE", "/credentials/{id}", id=made["id"])
     await ask("GET", "/credentials/{id}", id="none")
     await ask("PUT", "/senders/{name}", {"scheme": "github", "secrets": ["abc"], "subject": "s"}, name="gh")
+    caller = {"scheme": "bearer", "secrets": [ROOT], "subject": "s", "event": {"id": "/n", "keys": ["/n"]}}
+    await ask("PUT", "/senders/{name}", caller, name="caller")
+    for body in ({"n": 1}, {"n": 1}, {"n": 1, "more": 2}, {}):
+        await ask("POST", "/webhooks/{sender}", body, sender="caller")
     await ask("GET", "/senders")
     await ask("GET", "/senders/{name}", name="gh")
     await ask("DELETE", "/senders/{name}", name="gh")
