@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final
+from zipfile import ZipFile
 from zoneinfo import ZoneInfo
 
 from moorage.kernel.refusals import refused
@@ -24,7 +25,13 @@ def _names() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _read(name: str) -> ZoneInfo:
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+    """From the one file into which set-up packs the zones for the Worker, or from the package as it comes."""
+    package = files("tzdata")
+    packed = package.joinpath("zones.zip")
+    if packed.is_file():
+        with packed.open("rb") as whole, ZipFile(whole) as zones, zones.open(name) as file:
+            return ZoneInfo.from_file(file, key=name)
+    with package.joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 
 
