@@ -1,0 +1,146 @@
+"""The outbox in detail: batches, large bodies, filters over data, what is never told, and one that fails beside others."""
+
+import json
+from typing import Any
+
+import pytest
+
+from moorage.history.append import Event, append_many
+from moorage.kernel.errors import PatternInvalid
+from moorage.kernel.limits import FAN_OUT_BATCH
+from moorage.messages import delivery_list, redeliver, subscriptions
+from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.subscriptions import Declaration
+from moorage.records import publish
+from moorage.records.model import Draft
+from moorage.store.transaction import Transaction
+from moorage.timers import clock
+from tests.contract.adapters import Store
+from tests.contract.faults import Fault
+from tests.contract.outbox_model import START, Play
+
+
+async def entered(play: Play, *events: Event) -> None:
+    """Append entries to history."""
+    tx = Transaction(play.now)
+    append_many(tx, "somebody", events)
+    await play.store.db().commit(tx)
+
+
+async def told(play: Play, name: str = "one") -> list[str]:
+    """What a subscription has told of, in order."""
+    rows = await play.store.sql("SELECT aggregate_id FROM deliveries WHERE subscription = ? ORDER BY position", name)
+    return [row["aggregate_id"] for row in rows]
+
+
+@pytest.mark.clause("outbox.atomic")
+async def test_a_long_history_is_looked_at_in_batches_and_each_costs_what_it_tells(store: Store) -> None:
+    play = await Play.begin(store)
+    await play.declare("one", Declaration("there", ("thing.*",)))
+    count = 2 * FAN_OUT_BATCH + 1
+    await entered(play, *(Event(f"s{number:04d}", "thing.made") for number in range(count)))
+    looked = []
+    db = store.db()
+    while number := await OutboxFanOut().fire(db, play.now, "one"):
+        looked.append(number)
+    assert looked == [FAN_OUT_BATCH, FAN_OUT_BATCH, 1]
+    assert await told(play) == [f"s{number:04d}" for number in range(count)]
+    assert db.cost.trips == 2 * len(looked) + 1
+    # A row and its entries in the indexes: by id, by event, what is due, and in which order.
+    assert db.cost.rows_written <= 5 * count
+    assert db.cost.rows_read <= 8 * count
+
+
+@pytest.mark.clause("outbox.atomic")
+async def test_where_bodies_are_large_fewer_entries_are_looked_at(store: Store) -> None:
+    play = await Play.begin(store)
+    filtered = Declaration("there", ("record.published",), ("parcels",), {"weight": {"$gte": 2}})
+    await play.declare("one", filtered)
+    drafts = [Draft("parcels", {"weight": 1 + number % 3, "x": "y" * 450_000}, id=f"r{number}") for number in range(7)]
+    for draft in drafts:
+        await publish.publish(store.db(), play.kinds, play.caller, play.now, [draft])
+        await entered(play, Event("else", "thing.made"))
+    looked = []
+    while number := await OutboxFanOut().fire(store.db(), play.now, "one"):
+        looked.append(number)
+    assert sum(looked) == 14
+    assert len(looked) > 2
+    assert await told(play) == [f"r{number}" for number in range(7) if number % 3]
+
+
+async def test_a_filter_over_what_entries_tell_may_name_any_path(store: Store) -> None:
+    play = await Play.begin(store)
+    match = {"status": {"$in": ["failed", "canceled"]}, "error.tag": {"$ne": "Transient"}}
+    await play.declare("one", Declaration("there", ("run.closed", "other.*"), (), match))
+    datas: list[dict[str, Any]] = [
+        {"status": "failed"},
+        {"status": "success"},
+        {"status": "failed", "error": {"tag": "Transient"}},
+        {"status": "canceled", "error": {"tag": "Permanent"}},
+        {},
+    ]
+    await entered(play, *(Event(f"run{number}", "run.closed", data) for number, data in enumerate(datas)))
+    await OutboxFanOut().fire(store.db(), play.now, "one")
+    assert await told(play) == ["run0", "run3"]
+    for bad in ({"a\\b": 1}, {"$or": 1}, {"a": {"$huh": 1}}):
+        with pytest.raises(PatternInvalid):
+            await play.declare("one", Declaration("there", ("*",), (), bad))
+
+
+async def test_an_entry_whose_record_is_gone_fits_no_filter(store: Store) -> None:
+    play = await Play.begin(store)
+    await play.declare("one", Declaration("there", ("record.published",), ("parcels",), {}))
+    await play.declare("two", Declaration("there", ("record.published",), ("parcels",)))
+    await play.publish("parcels", [1, 2], Fault.NONE)
+    await store.sql("DELETE FROM records WHERE s1 = 1")
+    for name in ("one", "two"):
+        await OutboxFanOut().fire(store.db(), play.now, name)
+    assert [len(await told(play, name)) for name in ("one", "two")] == [1, 2]
+
+
+@pytest.mark.clause("outbox.deliver")
+async def test_what_happens_to_deliveries_is_told_to_nobody(store: Store) -> None:
+    play = await Play.begin(store)
+    await play.declare("one", Declaration("there", ("*",)))
+    await play.publish("parcels", [1], Fault.NONE)
+    await OutboxFanOut().fire(store.db(), play.now, "one")
+    [row] = await store.sql("SELECT delivery_id FROM deliveries")
+    await redeliver.cancel(store.db(), play.caller, play.now, row["delivery_id"])
+    await redeliver.redeliver(store.db(), play.caller, play.now, row["delivery_id"])
+    assert await OutboxFanOut().fire(store.db(), play.now, "one") == 2
+    assert await OutboxFanOut().fire(store.db(), play.now, "one") == 0
+    assert len(await told(play)) == 1
+
+
+@pytest.mark.clause("outbox.lag", "timers.alarm")
+async def test_the_clock_looks_for_all_and_one_that_fails_holds_up_none(store: Store) -> None:
+    play = await Play.begin(store)
+    for name in ("one", "two"):
+        await play.declare(name, Declaration("there", ("record.published",)))
+    await play.publish("parcels", [1], Fault.NONE)
+    await store.sql("UPDATE subscriptions SET filter = 'no JSON' WHERE name = 'one'")
+    later = type(START)(START + 3000)
+    drained = await clock.drain(store.db, later, [OutboxFanOut()])
+    assert (drained.fired, [failure.item for failure in drained.failed]) == ({"outbox_fan_out": 1}, ["one"])
+    assert [len(await told(play, name)) for name in ("one", "two")] == [0, 1]
+    assert await delivery_list.lag(store.db(), later) == 3.0, "one that is set aside is behind all the same"
+    await store.sql("UPDATE subscriptions SET filter = NULL")
+    assert drained.next_due is not None
+    drained = await clock.drain(store.db, drained.next_due, [OutboxFanOut()])
+    assert drained.next_due is None
+    assert [len(await told(play, name)) for name in ("one", "two")] == [1, 1]
+    assert await delivery_list.lag(store.db(), later) == 0.0
+
+
+async def test_bytes_are_fixed_when_the_delivery_is_made(store: Store) -> None:
+    play = await Play.begin(store)
+    await play.declare("one", Declaration("there", ("record.published",)))
+    await play.declare("two", Declaration("there", ("record.*",)))
+    await play.publish("parcels", [1], Fault.NONE)
+    await OutboxFanOut("shop").fire(store.db(), play.now, "one")
+    await OutboxFanOut("shop").fire(store.db(), type(START)(START + 9), "two")
+    one, two = await store.sql("SELECT * FROM deliveries ORDER BY subscription")
+    assert one["body"] == two["body"], "an event is the same to everybody"
+    assert json.dumps(json.loads(one["body"]), sort_keys=True, separators=(",", ":")) == one["body"]
+    shown = await subscriptions.show(store.db(), play.caller, "one")
+    assert shown.behind == 0
