@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from moorage.bodies import Registry, Run, StepFailed, body, each
+from moorage.bodies import Registry, Run, StepFailed, TimedOut, body, each
 from moorage.bodies.host import Host
 from moorage.guards.model import Guard
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
@@ -41,6 +41,9 @@ class Shore(Protocol):
 
     async def resolve(self, token: str, payload: Any) -> None:
         """Resolve an awakeable."""
+
+    async def send(self, key: str, data: Any, route: bool) -> None:
+        """Accept an event of the type `paid` with this key, and route it unless its router died."""
 
     async def stop(self, run_id: str) -> None:
         """Ask a run to stop."""
@@ -126,6 +129,7 @@ class Voyage:
         self.registry = Registry(bodies)
         self.watched = Watched(shore.substrate, shore.clock)
         self.run_id = ""
+        self.events: list[tuple[str, Any, bool]] = []
 
     def host(self) -> Host:
         clock = self.shore.clock
@@ -160,6 +164,10 @@ class Voyage:
         if shown["status"] == "running":
             clock.advance_to(clock.now() + int(LEASE * 1000))
         elif shown["status"] == "waiting":
+            clock.advance_to(shown["next_attempt_at"])
+        elif self.events:
+            await self.shore.send(*self.events.pop(0))
+        elif shown["next_attempt_at"] is not None and not self.watched.tokens:
             clock.advance_to(shown["next_attempt_at"])
         else:
             # Everything that the run asked for outside is answered.
@@ -258,6 +266,38 @@ class Conformance:
         assert len(told) >= 3
         assert len(set(told)) == 1
         assert sum(ops.count("mint") for ops in voyage.watched.applied) == 2
+
+    @pytest.mark.clause("waits.match", "runs.substrate")
+    async def test_events_before_and_after_their_waits_are_met_once_wherever_a_host_is_killed(self, shore: Shore) -> None:
+        @body("receives", effects=["early", each("late"), "never", "beside"])
+        async def receives(run: Run) -> Any:
+            early = await run.wait_event("early", keys=["early"], types=["paid"])
+            late = [await run.wait_event("late", keys=["late"], match={"n": {"$gt": 1}}, input=n) for n in range(2)]
+            try:
+                await run.wait_event("never", keys=["nobody"], timeout=30)
+            except TimedOut as error:
+                over = error.code
+            won = await run.first(run.wait_event("beside", keys=["nobody"]), run.sleep(5))
+            told = [early, *late]
+            return [[one.data["n"] for one in told], [one.type for one in told], over, won.branch]
+
+        async def drive(kill: tuple[int, str] | None) -> Voyage:
+            await shore.send("early", {"n": 0}, False)
+            voyage = Voyage(shore, receives)
+            voyage.events = [("late", {"n": number}, True) for number in (1, 2, 3)]
+            voyage.watched.kill_at = kill
+            shown = await voyage.to_the_end("receives")
+            assert shown["status"] == "success", (kill, shown)
+            assert shown["result"] == [[0, 2, 3], ["paid"] * 3, "EventTimedOut", 1], kill
+            return voyage
+
+        writes = (await drive(None)).watched.calls
+        shore.clock.advance_to(shore.clock.now() + 2 * 86_400_000)
+        for number in range(1, writes + 1, self.stride):
+            for when in ("before", "after"):
+                await drive((number, when))
+                # What was sent to this run is too long ago for the next one.
+                shore.clock.advance_to(shore.clock.now() + 2 * 86_400_000)
 
     async def test_a_large_value_comes_back_whole(self, shore: Shore) -> None:
         large = "ä" * int(JOURNAL_INLINE_BYTES)

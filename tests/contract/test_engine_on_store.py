@@ -18,11 +18,14 @@ from moorage.guards.model import Guard
 from moorage.journal.model import Value
 from moorage.kernel import canonical
 from moorage.kernel.pages import PageRequest
+from moorage.messages import accept, routing
+from moorage.messages.model import EventDraft
 from moorage.runs import admission, record, stop
 from moorage.runs.protocol import Execution, Trace
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database
+from moorage.store.transaction import Transaction
 from tests.conformance.guarded import GuardedConformance
 from tests.conformance.suite import Conformance
 from tests.contract.adapters import Store
@@ -41,6 +44,7 @@ class LocalShore:
         self.store = store
         self.clock = Clock()
         self.costs: list[Cost] = []
+        self.sent = 0
         self.keys: tuple[str, ...] = ("a key",)
         self.substrate = self._substrate()
 
@@ -85,6 +89,15 @@ class LocalShore:
 
     async def resolve(self, token: str, payload: Any) -> None:
         await resolve.resolve(self.db(), ROOT, self.clock.now(), token, Payload.of(payload), self.store.blobs)
+
+    async def send(self, key: str, data: Any, route: bool) -> None:
+        self.sent += 1
+        draft = EventDraft("/shore", f"d{self.sent}", "paid", {}, canonical.dumps(data), (key,))
+        tx = Transaction(self.clock.now())
+        accepted = accept.plan(tx, draft, actor="subject:shore")
+        await self.store.db().commit(tx)
+        if route:
+            await routing.route(self.store.db(), self.clock.now(), accepted.one()["seq"])
 
     async def stop(self, run_id: str) -> None:
         await stop.stop(self.store.db(), ROOT, self.clock.now(), run_id)

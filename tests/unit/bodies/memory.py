@@ -26,12 +26,14 @@ from moorage.kernel.errors import (
     LeaseFenced,
     StorageBindingUnavailable,
 )
-from moorage.kernel.instants import Instant, after
+from moorage.kernel.instants import Instant, after, render
+from moorage.messages.matching import Filter
 from moorage.runs.guarding import GUARDING
 from moorage.runs.protocol import (
     CAPABILITIES,
     AdmitGuard,
     Await,
+    AwaitEvent,
     Claim,
     Claimed,
     Close,
@@ -158,6 +160,9 @@ class Memory:
         self.clock = clock
         self.rows: dict[str, Row] = {}
         self.ends: dict[str, dict[str, Any]] = {}
+        self.events: list[dict[str, Any]] = []
+        self.waits: dict[tuple[str, EntryKey], tuple[AwaitEvent, int]] = {}
+        self.consumed: set[tuple[str, int]] = set()
         self.cursors: dict[str, tuple[Value, int]] = {}
         self.published: list[Any] = []
         self.applied: list[list[Operation]] = []
@@ -232,6 +237,20 @@ class Memory:
     def end(self, ref: str, outcome: dict[str, Any]) -> None:
         """An awakeable or a child ends."""
         self.ends[ref] = outcome
+
+    def arrive(self, *keys: str, type_: str = "paid", data: Any = None, subject: str | None = None) -> None:
+        """An event is accepted, and found by whoever looks."""
+        number = len(self.events) + 1
+        told: dict[str, Any] = {
+            "accepted_at": render(self.clock.now()),
+            "attributes": {} if subject is None else {"subject": subject},
+            "event_id": f"evt_{number}",
+            "id": f"d{number}",
+            "keys": list(keys),
+            "source": "/shop",
+            "type": type_,
+        }
+        self.events.append(told if data is None else {**told, "data": data})
 
     # --- the substrate ------------------------------------------------------------------------------------------------
 
@@ -363,6 +382,8 @@ class Memory:
                 return self._minted(row.entries[operation.key])
             case Await():
                 return self._outside(row, operation.key, "wait", operation.position, operation.awakeable)
+            case AwaitEvent():
+                return self._await_event(row, operation)
             case StartChild():
                 return self._outside(
                     row, operation.key, "child", operation.position, f"run_child_{operation.key.input_sha256[:6]}"
@@ -418,9 +439,41 @@ class Memory:
         found = row.entries[key]
         return Recorded(found) if found.state in ENDED else Claimed(1, ref)
 
+    def _await_event(self, row: Row, operation: AwaitEvent) -> Outcome:
+        now, key = self.clock.now(), operation.key
+        if key not in row.entries:
+            since = render(after(now, -operation.look_back_seconds))
+            boundary = next((n for n, one in enumerate(self.events) if one["accepted_at"] >= since), len(self.events))
+            self.waits[(row.execution.execution_id, key)] = (operation, boundary)
+            row.entries[key] = Entry(
+                key, "event", operation.position, "pending", 1, row.epoch, now, next_attempt_at=operation.timeout_at
+            )
+        self._settle(row)
+        found = row.entries[key]
+        return Recorded(found) if found.state in ENDED else Claimed(1)
+
+    def _event_of(self, row: Row, entry: Entry) -> dict[str, Any] | None:
+        """How a wait for an event has ended, if it has: the first event that fits and that the execution has not had."""
+        name = row.execution.execution_id
+        wanted, boundary = self.waits[(name, entry.key)]
+        filter_ = Filter.checked(wanted.keys, wanted.types, wanted.match)
+        for number, one in enumerate(self.events):
+            data = canonical.dumps(one["data"]) if "data" in one else None
+            fits = number >= boundary and filter_.fits(one["type"], one["keys"], data)
+            if fits and (name, number) not in self.consumed:
+                self.consumed.add((name, number))
+                return {"event": one}
+        if wanted.timeout_at is not None and wanted.timeout_at <= self.clock.now():
+            return {"timed_out": render(wanted.timeout_at)}
+        return None
+
     def _settle(self, row: Row) -> list[Entry]:
         ended = []
         for key, entry in row.entries.items():
+            if entry.kind == "event" and entry.state == "pending" and (told := self._event_of(row, entry)) is not None:
+                value = Value.of(canonical.dumps(told))
+                row.entries[key] = replace(entry, state="done", ended_at=self.clock.now(), value=value)
+                ended.append(row.entries[key])
             if entry.kind in ("wait", "child") and entry.state == "pending" and entry.ref in self.ends:
                 value = Value.of(canonical.dumps(self.ends[entry.ref]))
                 row.entries[key] = replace(entry, state="done", ended_at=self.clock.now(), value=value)
