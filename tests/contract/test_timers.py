@@ -312,3 +312,31 @@ async def test_a_revoked_credential_sends_nothing(desk: Desk) -> None:
     assert [row["delivery_id"] for row in await events(desk)] == ["kept:1"]
     assert await told(desk, "again") == [("timer.set", 1), ("timer.refused", 2)]
     assert await desk.store.sql("SELECT id FROM timers") == []
+
+
+_FILL = """
+INSERT INTO timers (id, revision, fire_at, source, type, delivery_id, created_by, created_at, updated_at)
+WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 5000)
+SELECT 'other' || n, 1, CAST(? AS INTEGER) + n, '/s', 'ping', 'e' || n, 'root', 1, 1 FROM n
+"""
+
+
+@pytest.mark.edge
+@pytest.mark.clause("timers.alarm")
+async def test_what_a_firing_reads_does_not_grow_with_what_waits(d1_store: Store) -> None:
+    desk = Desk(d1_store)
+
+    async def cost() -> tuple[int, int, int]:
+        """Trips, rows read and rows written of a drain that fires one timer."""
+        await set_(desk, "mine", delay=0)
+        drained = await clock.drain(desk.db, desk.now, [Timers()])
+        assert drained.fired == {"timer_fired": 1}
+        return drained.cost.trips, drained.cost.rows_read, drained.cost.rows_written
+
+    await set_(desk, "next", delay=HOUR)
+    await cost()
+    alone = await cost()
+    await desk.store.sql(_FILL, str(desk.now))
+    assert await cost() == alone
+    print(f"a drain that fires one timer: {alone[0]} trips, {alone[1]} rows read, {alone[2]} written")
+    assert alone[0] <= 4
