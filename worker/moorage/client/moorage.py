@@ -12,6 +12,7 @@ from moorage.client.awakeables import Awakeables
 from moorage.client.catalog import Credentials, Interests, Kinds
 from moorage.client.claims import Claims
 from moorage.client.dead_letters import DeadLetters
+from moorage.client.events import Correlations, Events
 from moorage.client.guards import Guards
 from moorage.client.jobs import Handler, Job
 from moorage.client.kv import Inbox, Values
@@ -74,6 +75,8 @@ class Moorage:
         self.dead_letters = DeadLetters(self.wire)
         self.awakeables = Awakeables(self.wire)
         self.artifacts = Artifacts(self.wire)
+        self.events = Events(self.wire)
+        self.correlations = Correlations(self.wire)
         self.seals = Seals(self.wire)
         self.runs = Runs(self.wire)
         self.schedules = Schedules(self.wire)

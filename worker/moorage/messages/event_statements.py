@@ -94,16 +94,17 @@ SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM events WHERE source = :source AND deliv
 # One event.
 EVENT = f"SELECT {OUTLINE}, data FROM events WHERE event_id = :event_id"
 
-# From where a page takes its events, in the order of their acceptance: the narrowest way to what is asked for.
-_BY_TERM = "SELECT seq FROM event_terms WHERE term = :term AND seq > CAST(:after AS INTEGER)"
-_BY_WORK = "SELECT seq FROM events WHERE work = :work AND seq > CAST(:after AS INTEGER)"
-_BY_SCOPE = "SELECT seq FROM events WHERE scope = :scope AND seq > CAST(:after AS INTEGER)"
-_BY_ROUTING = "SELECT seq FROM events WHERE routed_at IS NULL AND seq > CAST(:after AS INTEGER)"
-_BY_SEQ = "SELECT seq FROM events WHERE seq > CAST(:after AS INTEGER)"
+# From where a page takes its events, by the order of their acceptance: the narrowest way to what is asked for.
+_PAST = "seq > CAST(:after AS INTEGER) AND seq < CAST(:before AS INTEGER)"
+_BY_TERM = f"SELECT seq FROM event_terms WHERE term = :term AND {_PAST}"
+_BY_WORK = f"SELECT seq FROM events WHERE work = :work AND {_PAST}"
+_BY_SCOPE = f"SELECT seq FROM events WHERE scope = :scope AND {_PAST}"
+_BY_ROUTING = f"SELECT seq FROM events WHERE routed_at IS NULL AND {_PAST}"
+_BY_SEQ = f"SELECT seq FROM events WHERE {_PAST}"
 
 # Of a bounded number of these, those that are asked for.
 _CANDIDATES = """
-WITH candidates (seq) AS (SELECT seq FROM ({stream}) ORDER BY seq LIMIT CAST(:examined AS INTEGER)),
+WITH candidates (seq) AS (SELECT seq FROM ({stream}) ORDER BY seq {order} LIMIT CAST(:examined AS INTEGER)),
 wanted (seq, size) AS (
     SELECT e.seq, length(CAST(e.envelope AS BLOB)) + coalesce(length(CAST(e.data AS BLOB)), 0)
     FROM candidates AS c CROSS JOIN events AS e ON e.seq = c.seq
@@ -111,7 +112,7 @@ wanted (seq, size) AS (
         AND (:scope IS NULL OR e.scope = :scope) AND (:work IS NULL OR e.work = :work)
         AND (NOT :unrouted OR e.routed_at IS NULL)
         AND (:key IS NULL OR EXISTS (SELECT 1 FROM json_each(e.keys) AS k WHERE k.value = :key))
-    ORDER BY e.seq LIMIT CAST(:limit AS INTEGER) + 1
+    ORDER BY e.seq {order} LIMIT CAST(:limit AS INTEGER) + 1
 )
 """.strip()
 
@@ -119,24 +120,39 @@ wanted (seq, size) AS (
 _PAGE = f"""
 {_CANDIDATES},
 fitting (seq, place, upto) AS (
-    SELECT seq, row_number() OVER (ORDER BY seq), sum(size) OVER (ORDER BY seq) FROM wanted
+    SELECT seq, row_number() OVER (ORDER BY seq {{order}}), sum(size) OVER (ORDER BY seq {{order}}) FROM wanted
 )
 SELECT {_OUTLINE_E}, e.data FROM fitting AS f CROSS JOIN events AS e ON e.seq = f.seq
-WHERE f.place <= CAST(:limit AS INTEGER) AND (f.place = 1 OR f.upto <= CAST(:bytes AS INTEGER)) ORDER BY f.seq
+WHERE f.place <= CAST(:limit AS INTEGER) AND (f.place = 1 OR f.upto <= CAST(:bytes AS INTEGER)) ORDER BY f.place
 """.strip()
 
 # How many events were looked at for that page, the last of them, and how many were asked for, one past the page at most.
 _LOOKED = f"""
 {_CANDIDATES}
-SELECT (SELECT count(*) FROM candidates) AS examined, (SELECT max(seq) FROM candidates) AS last,
+SELECT (SELECT count(*) FROM candidates) AS examined, (SELECT {{last}}(seq) FROM candidates) AS last,
     (SELECT count(*) FROM wanted) AS wanted
 """.strip()
 
-PAGE_BY_TERM, LOOKED_BY_TERM = _PAGE.replace("{stream}", _BY_TERM), _LOOKED.replace("{stream}", _BY_TERM)
-PAGE_BY_WORK, LOOKED_BY_WORK = _PAGE.replace("{stream}", _BY_WORK), _LOOKED.replace("{stream}", _BY_WORK)
-PAGE_BY_SCOPE, LOOKED_BY_SCOPE = _PAGE.replace("{stream}", _BY_SCOPE), _LOOKED.replace("{stream}", _BY_SCOPE)
-PAGE_BY_ROUTING, LOOKED_BY_ROUTING = _PAGE.replace("{stream}", _BY_ROUTING), _LOOKED.replace("{stream}", _BY_ROUTING)
-PAGE_BY_SEQ, LOOKED_BY_SEQ = _PAGE.replace("{stream}", _BY_SEQ), _LOOKED.replace("{stream}", _BY_SEQ)
+
+def _pages(stream: str) -> tuple[str, str, str, str]:
+    """The page and how far was looked for it, oldest first; and both newest first."""
+
+    def filled(template: str, order: str, last: str) -> str:
+        return template.replace("{stream}", stream).replace("{order}", order).replace("{last}", last)
+
+    return (
+        filled(_PAGE, "ASC", "max"),
+        filled(_LOOKED, "ASC", "max"),
+        filled(_PAGE, "DESC", "min"),
+        filled(_LOOKED, "DESC", "min"),
+    )
+
+
+BY_TERM, LOOKED_BY_TERM, NEWEST_BY_TERM, NEWEST_LOOKED_BY_TERM = _pages(_BY_TERM)
+BY_WORK, LOOKED_BY_WORK, NEWEST_BY_WORK, NEWEST_LOOKED_BY_WORK = _pages(_BY_WORK)
+BY_SCOPE, LOOKED_BY_SCOPE, NEWEST_BY_SCOPE, NEWEST_LOOKED_BY_SCOPE = _pages(_BY_SCOPE)
+BY_ROUTING, LOOKED_BY_ROUTING, NEWEST_BY_ROUTING, NEWEST_LOOKED_BY_ROUTING = _pages(_BY_ROUTING)
+BY_SEQ, LOOKED_BY_SEQ, NEWEST_BY_SEQ, NEWEST_LOOKED_BY_SEQ = _pages(_BY_SEQ)
 
 # --- the scope, which is written once ---
 

@@ -17,11 +17,49 @@ from moorage.store.transaction import Reading, Transaction
 EXAMINED: Final = 2000
 """Events that are looked at for one page; it may be short, or empty, and still have a next cursor."""
 
+_BY_SEQ = (
+    statements.BY_SEQ,
+    statements.LOOKED_BY_SEQ,
+    statements.NEWEST_BY_SEQ,
+    statements.NEWEST_LOOKED_BY_SEQ,
+)
+
+_BY_ROUTING = (
+    statements.BY_ROUTING,
+    statements.LOOKED_BY_ROUTING,
+    statements.NEWEST_BY_ROUTING,
+    statements.NEWEST_LOOKED_BY_ROUTING,
+)
+
+_BY_SCOPE = (
+    statements.BY_SCOPE,
+    statements.LOOKED_BY_SCOPE,
+    statements.NEWEST_BY_SCOPE,
+    statements.NEWEST_LOOKED_BY_SCOPE,
+)
+
+_BY_WORK = (
+    statements.BY_WORK,
+    statements.LOOKED_BY_WORK,
+    statements.NEWEST_BY_WORK,
+    statements.NEWEST_LOOKED_BY_WORK,
+)
+
+_NO_SEQ: Final = 2**53 - 1
+"""Past every seq."""
+
+_BY_TERM = (
+    statements.BY_TERM,
+    statements.LOOKED_BY_TERM,
+    statements.NEWEST_BY_TERM,
+    statements.NEWEST_LOOKED_BY_TERM,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which events a list is to hold: all that is named must hold. `unrouted` leaves out what was routed; `after` is the seq
-    past which it begins."""
+    past which they lie, however they are ordered."""
 
     type: str | None = None
     source: str | None = None
@@ -30,20 +68,12 @@ class Wanted:
     work: str | None = None
     unrouted: bool = False
     after: int = 0
+    newest_first: bool = False
 
     def statements(self) -> tuple[str, str]:
         """The page, and how far was looked for it, by the narrowest way."""
-        if self.key is not None:
-            return statements.PAGE_BY_TERM, statements.LOOKED_BY_TERM
-        if self.work is not None:
-            return statements.PAGE_BY_WORK, statements.LOOKED_BY_WORK
-        if self.unrouted:
-            return statements.PAGE_BY_ROUTING, statements.LOOKED_BY_ROUTING
-        if self.scope is not None:
-            return statements.PAGE_BY_SCOPE, statements.LOOKED_BY_SCOPE
-        if self.type is not None:
-            return statements.PAGE_BY_TERM, statements.LOOKED_BY_TERM
-        return statements.PAGE_BY_SEQ, statements.LOOKED_BY_SEQ
+        way = _way(self)
+        return way[2:] if self.newest_first else way[:2]
 
     def parameters(self) -> dict[str, Any]:
         """What the statements are asked with."""
@@ -58,6 +88,18 @@ class Wanted:
         }
 
 
+def _way(wanted: Wanted) -> tuple[str, str, str, str]:
+    if wanted.key is not None:
+        return _BY_TERM
+    if wanted.work is not None:
+        return _BY_WORK
+    if wanted.unrouted:
+        return _BY_ROUTING
+    if wanted.scope is not None:
+        return _BY_SCOPE
+    return _BY_SEQ if wanted.type is None else _BY_TERM
+
+
 async def show(db: Database, caller: Caller, event_id: str) -> Event:
     """One event with its data. Raises EventUnknown, also where the caller may not read its type."""
     reading = Reading()
@@ -70,7 +112,7 @@ async def show(db: Database, caller: Caller, event_id: str) -> Event:
 
 
 async def list_events(db: Database, caller: Caller, page: PageRequest, wanted: Wanted) -> Page[Event]:
-    """A page of events with their data, in the order of their acceptance, with PAGE_BYTES of data at most past the first.
+    """A page of events with their data, by the order of their acceptance, with PAGE_BYTES of data at most past the first.
 
     Its work is bounded: it may hold fewer events than asked for, or none, and still have a next cursor.
     Raises Forbidden unless the caller may read events of every type, or of the one that is named; CursorMismatch.
@@ -79,10 +121,13 @@ async def list_events(db: Database, caller: Caller, page: PageRequest, wanted: W
         if wanted.type is None:
             raise Forbidden("the credential does not grant reading events of every type; name one that it does")
         caller.demand_whole("read", wanted.type)
-    filters = ["events", wanted.parameters(), wanted.after]
-    start = page.after(filters, int) or [wanted.after]
+    filters = ["events", wanted.parameters(), wanted.after, wanted.newest_first]
+    cursor = page.after(filters, int)
+    bounds = {"after": wanted.after, "before": _NO_SEQ}
+    if cursor is not None:
+        bounds["before" if wanted.newest_first else "after"] = cursor[0]
     listed, looked = wanted.statements()
-    asked = {**wanted.parameters(), "after": start[0], "limit": page.limit, "examined": EXAMINED}
+    asked = {**wanted.parameters(), **bounds, "limit": page.limit, "examined": EXAMINED}
     reading = Reading()
     rows = reading.ask(listed, bytes=int(PAGE_BYTES), **asked)
     far = reading.ask(looked, **asked)

@@ -1,7 +1,7 @@
 """Events: what comes in from outside, accepted once and kept until it is routed."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path, Query
 from pydantic import Field
@@ -199,12 +199,13 @@ async def list_events(
     ] = None,
     unrouted: Annotated[bool, Query(description="Only events that are not routed yet.")] = False,
     after: Annotated[int, Query(ge=0, le=2**53 - 1, description="Only events past this seq.")] = 0,
+    order: Annotated[Literal["asc", "desc"], Query(description="The oldest first, or the newest.")] = "asc",
 ) -> Response:
-    """Events in the order of their acceptance, with their data.
+    """Events by the order of their acceptance, with their data.
 
     A page may be short, or empty, and still have a next cursor. Without a grant to read every type, one is to be named.
     """
-    wanted = Wanted(type_, source, key, scope, work, unrouted, after)
+    wanted = Wanted(type_, source, key, scope, work, unrouted, after, newest_first=order == "desc")
     found = await events.list_events(request.db, request.caller, page_of(limit, cursor), wanted)
     return page(found, lambda one: one.answer())
 
