@@ -1,8 +1,8 @@
 """Which events fit which wait (clause waits.match).
 
 A wait names keys, types and a pattern over the event's data, and an event fits that carries one of the keys, is of one of
-the types, and whose data matches: what a wait does not name, it does not ask about. At least a key or a type is named: by that
-the wait is found. The pattern has the one meaning that patterns have everywhere, over any path of the data.
+the types, and whose data matches: what a wait does not name, it does not ask about. At least a key or a type is named: by
+that the wait is found. The pattern has the one meaning that patterns have everywhere, over any path of the data.
 """
 
 import json

@@ -109,6 +109,14 @@ WHERE w.state = 'active'
 ON CONFLICT (term, execution_id, label, input_sha256) DO NOTHING
 """
 
+# Events that waits have taken as they were stored, for history: the run may be over before they are routed.
+MATCHED = f"""
+SELECT row_number() OVER (ORDER BY e.seq) AS ordinal, e.event_id AS subject, NULL AS kind, NULL AS content_sha256,
+    json_object('execution', w.execution_id, 'label', w.label) AS data
+FROM json_each(:waits) AS one CROSS JOIN event_waits AS w ON {_NAMED} CROSS JOIN events AS e ON e.seq = w.event
+WHERE w.state = 'woken' AND e.seq = one.value ->> 6
+"""
+
 # --- the end of a wait ---
 
 # Removes the terms of these waits, active or not.
@@ -258,7 +266,10 @@ _WORK = """
 """.strip()
 ROUTE = f"""
 UPDATE events SET routed_at = :now, work = coalesce(work, {_WORK}),
-    disposition = CASE WHEN EXISTS (SELECT 1 FROM event_waits AS w WHERE w.event = events.seq) THEN 'woke'
+    disposition = CASE WHEN EXISTS (SELECT 1 FROM event_waits AS w WHERE w.event = events.seq) OR EXISTS (
+            SELECT 1 FROM history AS h WHERE h.subject = events.event_id AND h.type = 'event.matched'
+                AND h.type <> 'record.published'
+        ) THEN 'woke'
         WHEN work IS NOT NULL OR {_WORK} IS NOT NULL THEN 'correlated' ELSE 'unmatched' END
 WHERE seq = CAST(:seq AS INTEGER) AND routed_at IS NULL
 """

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from moorage.history.append import append_selected
 from moorage.journal import load
 from moorage.journal.model import EntryKey
 from moorage.journal.wake import wake
@@ -22,7 +23,7 @@ from moorage.kernel.errors import EventMatched, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.messages import wait_statements as statements
 from moorage.messages.matching import Filter
-from moorage.messages.routing import TRIES, route
+from moorage.messages.routing import ROUTER, TRIES, route
 from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
@@ -122,6 +123,9 @@ def plan(tx: Transaction, looked: Looked) -> None:
     for array in json_arrays(canonical.compact(one) for one in waits):
         tx.run(statements.REGISTER, waits=array)
         tx.run(statements.ADD_TERMS, waits=array)
+    if taken := [one[:7] for one in waits if one[6] is not None]:
+        told = canonical.compact(taken)
+        append_selected(tx, ROUTER, "event.matched", statements.MATCHED, many=True, waits=told)
 
 
 def require(tx: Transaction, looked: Looked) -> None:
