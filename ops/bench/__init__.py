@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from ops.bench import designs as comparison
-from ops.bench import executions, peers, report, workflows
+from ops.bench import executions, messages, peers, report, workflows
 from ops.bench.baseline import Baseline
 from ops.bench.budget import Measured
 from ops.bench.load import load_ready_records
@@ -20,6 +20,7 @@ from ops.bundle import build_bundle
 from ops.failure import CommandFailed
 from ops.local.edge import EdgeConfig, LocalEdge
 from ops.setup import paths
+from ops.up import TEST_CLOCK
 
 
 def command(
@@ -97,8 +98,14 @@ def _run(folder: Path, scale: int, repeat: int, *, quiet: bool) -> report.Result
             boot = edge.boot_ms["total"]
             say("measuring each operation")
             executions.prepare(bench)
-            measured = [bench.measure(operation, repeat) for operation in (*OPERATIONS, *executions.OPERATIONS)]
+            operations = (*OPERATIONS, *executions.OPERATIONS, *messages.OPERATIONS)
+            measured = [bench.measure(operation, repeat) for operation in operations]
             small = [bench.measure(operation, repeat) for operation in SCALED]
+        say("measuring what the Clock fires")
+        driven = EdgeConfig(folder / "driven", bundle.path, paths.ROOT / "wrangler.toml", vars={TEST_CLOCK: "1"})
+        with _bench(driven) as (_, bench):
+            executions.prepare(bench)
+            measured += messages.measure(bench, max(2, repeat // 10))
         large: list[Measured] = []
         if scale:
             say(f"loading {scale:,} ready records")

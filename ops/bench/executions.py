@@ -78,6 +78,13 @@ def _resolve(bench: Bench, number: int) -> httpx.Response:
     return bench.send("POST", f"/awake/{token}", {"number": number})
 
 
+def wait_for(bench: Bench, key: str) -> None:
+    """An execution that has let itself go until an event with this key comes."""
+    _, held = _open(bench)
+    wait = {"op": "await_event", "label": "event", "position": "0", "keys": [key], "look_back_seconds": 0}
+    _apply(bench, held, wait, {"op": "suspend", "status": "suspended"})
+
+
 def _replay(bench: Bench, number: int) -> httpx.Response:
     """Take an execution that has recorded ENTRIES steps, let itself go, and was woken."""
     _, held = _open(bench)

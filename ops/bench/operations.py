@@ -82,27 +82,28 @@ class Bench:
         return Cost(trips, read, written, response.elapsed.total_seconds() * 1000)
 
 
-def _unique(prefix: str, number: int) -> str:
+def unique(prefix: str, number: int) -> str:
+    """A name that no other measurement uses."""
     return f"{prefix}-{number}-{time.monotonic_ns()}"
 
 
 def _publish(bench: Bench, number: int) -> httpx.Response:
-    return bench.publish(_unique("publish", number), number)
+    return bench.publish(unique("publish", number), number)
 
 
 def _publish_batch(bench: Bench, number: int) -> httpx.Response:
-    body = {"type": _unique("batch", number), "size": 1}
+    body = {"type": unique("batch", number), "size": 1}
     return bench.send("POST", "/records/batch", {"records": [{"kind": KIND, "body": body}] * 100})
 
 
 def _claim_hit(bench: Bench, number: int) -> httpx.Response:
-    wanted = _unique("hit", number)
+    wanted = unique("hit", number)
     bench.publish(wanted, 1)
     return bench.claim({"type": wanted})
 
 
 def _claim_hit_and(bench: Bench, number: int) -> httpx.Response:
-    wanted = _unique("hit", number)
+    wanted = unique("hit", number)
     bench.publish(wanted, 5)
     return bench.claim({"type": wanted, "size": {"$gte": 5, "$lt": 6}})
 
@@ -124,29 +125,29 @@ def _claim_miss_in(bench: Bench, number: int) -> httpx.Response:
 
 
 def _renew(bench: Bench, number: int) -> httpx.Response:
-    record, epoch = bench.hold(_unique("renew", number))
+    record, epoch = bench.hold(unique("renew", number))
     return bench.send("POST", f"/claims/{record}/renew", {"epoch": epoch, "lease_seconds": 900})
 
 
 def _settle(bench: Bench, number: int) -> httpx.Response:
-    record, epoch = bench.hold(_unique("settle", number))
+    record, epoch = bench.hold(unique("settle", number))
     return bench.send("POST", f"/claims/{record}/settle", {"epoch": epoch})
 
 
 def _settle_result(bench: Bench, number: int) -> httpx.Response:
-    record, epoch = bench.hold(_unique("settle", number))
-    result = {"kind": KIND, "body": {"type": _unique("result", number), "size": 2}}
+    record, epoch = bench.hold(unique("settle", number))
+    result = {"kind": KIND, "body": {"type": unique("result", number), "size": 2}}
     return bench.send("POST", f"/claims/{record}/settle", {"epoch": epoch, "results": [result]})
 
 
 def _fail(bench: Bench, number: int) -> httpx.Response:
-    record, epoch = bench.hold(_unique("fail", number))
+    record, epoch = bench.hold(unique("fail", number))
     error = {"tag": "Transient", "message": "measured"}
     return bench.send("POST", f"/claims/{record}/fail", {"epoch": epoch, "error": error, "retry_after_seconds": 3600})
 
 
 def _release(bench: Bench, number: int) -> httpx.Response:
-    record, epoch = bench.hold(_unique("release", number))
+    record, epoch = bench.hold(unique("release", number))
     return bench.send("POST", f"/claims/{record}/release", {"epoch": epoch})
 
 
@@ -159,7 +160,7 @@ def _resolve(bench: Bench, number: int) -> httpx.Response:
 
 
 def _get(bench: Bench, number: int) -> httpx.Response:
-    record = bench.publish(_unique("get", number), 1).json()["id"]
+    record = bench.publish(unique("get", number), 1).json()["id"]
     return bench.send("GET", f"/records/{record}")
 
 
@@ -168,7 +169,7 @@ def _query(bench: Bench, number: int) -> httpx.Response:
 
 
 def _query_selective(bench: Bench, number: int) -> httpx.Response:
-    wanted = _unique("query", number)
+    wanted = unique("query", number)
     bench.publish(wanted, 1)
     return bench.send("POST", "/records/query", {"kind": KIND, "match": {"type": wanted}, "state": "ready"})
 
