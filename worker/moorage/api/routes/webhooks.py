@@ -12,7 +12,7 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
 from moorage.kernel.errors import CausationUnknown, JsonInvalid, PayloadTooLarge, UnsupportedMediaType
 from moorage.messages import webhooks
-from moorage.messages.accept import accept
+from moorage.messages.accept import accept, kept_until
 
 api = router("events")
 
@@ -59,6 +59,8 @@ async def take_webhook(request: ApiRequest, sender: Name) -> Response:
         return Answer({"challenge": webhook.challenge})
     event, actor = webhook.event(), webhooks.actor_of(known)
     [accepted] = await accept(request.db, request.caller, request.now, [event], actor=actor)
+    if accepted.added:
+        request.wake(kept_until(request.now), "upkeep")
     answer: dict[str, Any] = {"event_id": accepted.event.event_id, "added": accepted.added}
     if accepted.differs:
         answer["content_differs"] = True
