@@ -138,6 +138,7 @@ OTHER_ROOMS = (
     "/events",
     "/webhooks",
     "/correlations",
+    "/schedules",
 )
 RUNS = ("/runs", "/executions", "/bodies", "/jobs")
 """Rooms whose grants are on bodies: see `test_runs_grants_everywhere`."""

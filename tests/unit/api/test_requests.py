@@ -318,6 +318,7 @@ async def test_head_options_and_a_trailing_slash_work_on_every_route(root: httpx
             "/records/dry-run",
             "/dead-letters/requeue",
             "/deliveries/redeliver",
+            "/schedules/preview",
             "/executions/claim",
             "/executions/renew",
             "/executions/stops",
