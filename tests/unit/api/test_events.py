@@ -222,3 +222,20 @@ async def test_keys_belong_to_one_work_for_ever(root: httpx.AsyncClient) -> None
     for sent in ({"work": "", "keys": [KEY]}, {"work": "w", "keys": []}, {"work": "w", "keys": [KEY, KEY]}):
         problem(await root.put("/correlations", json=sent), 422, "RequestInvalid")
     problem(await root.put("/correlations", json={"work": "w", "keys": [{**KEY, "source": "a b"}]}), 422, "RequestInvalid")
+
+
+@pytest.mark.clause("inbox.correlation")
+async def test_a_run_brings_keys_that_belong_to_its_scope(root: httpx.AsyncClient) -> None:
+    await root.put("/bodies/work", json={"build": {"implementation": "a" * 64}})
+    await root.put("/correlations", json={"work": "orders/7", "keys": [KEY]})
+    other = {"source": "/shop", "external_id": "order-8"}
+    start = {"body": "work", "scope": "orders/8", "correlations": [other, KEY]}
+    problem(await root.post("/runs", json=start), 409, "CorrelationConflict")
+    assert (await root.get("/runs")).json()["items"] == []
+    assert (await root.get("/correlations", params=other)).json()["items"] == []
+    problem(await root.post("/runs", json={**start, "correlations": [other] * 2}), 422, "RequestInvalid")
+    assert (await root.post("/runs", json={**start, "correlations": [other]})).status_code == 202
+    assert (await root.get("/correlations", params=other)).json()["items"][0]["work"] == "orders/8"
+    own = {"source": "/shop", "external_id": "order-9"}
+    run = (await root.post("/runs", json={"body": "work", "correlations": [own]})).json()["run_id"]
+    assert (await root.get("/correlations", params=own)).json()["items"][0]["work"] == run

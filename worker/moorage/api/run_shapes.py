@@ -9,15 +9,28 @@ from moorage.api.fields import JsonObject, Reason, Sent, Shown, ShownInstant
 from moorage.api.operation_parts import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
-from moorage.kernel.limits import COMPLETIONS, ID_CHARACTERS
+from moorage.kernel.limits import COMPLETIONS, CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, ID_CHARACTERS
+from moorage.messages.correlate import ExternalKey
 from moorage.runs.protocol import Grain, Status, StepStatus
 from moorage.runs.record import Outputs
+
+
+class KeySent(Sent):
+    """What a thing is called outside: by whom, as the source of its events is, and how."""
+
+    source: str = Field(min_length=1, max_length=int(EVENT_ATTRIBUTE_CHARACTERS))
+    external_id: str = Field(min_length=1, max_length=int(EVENT_ATTRIBUTE_CHARACTERS))
+
+    def key(self) -> ExternalKey:
+        """The key."""
+        return ExternalKey(self.source, self.external_id)
 
 
 class RunSent(Sent):
     """A run to start. Under a `scope` at most one execution is pending, which a later run of that scope goes on with;
     without one the run has a scope of its own. `retry` is the schedule of steps that name none. `notify` names destinations
-    that the run's end is told to."""
+    that the run's end is told to. `correlations` are keys that belong to the run's scope from then on: events that carry
+    them are told as its own."""
 
     body: BodyName
     input: Any = None
@@ -25,6 +38,7 @@ class RunSent(Sent):
     retry: StepRetrySent | None = None
     metadata: JsonObject = Field(default_factory=dict)
     notify: list[Label] = Field(default_factory=list, max_length=int(COMPLETIONS), description="Names of destinations.")
+    correlations: list[KeySent] = Field(default_factory=list, max_length=int(CORRELATIONS))
 
 
 class RunFailureShown(Shown):

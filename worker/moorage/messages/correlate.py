@@ -13,7 +13,7 @@ from moorage.history.append import append_selected
 from moorage.kernel import canonical
 from moorage.kernel.errors import CorrelationConflict, RequestInvalid
 from moorage.kernel.instants import Instant, render
-from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, SCOPE_CHARACTERS
+from moorage.kernel.limits import CORRELATIONS, SCOPE_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import check_line, refused
 from moorage.messages import correlation_statements as statements
@@ -64,10 +64,9 @@ def plan(tx: Transaction, work: str, keys: Sequence[ExternalKey], by: str) -> An
     """Attach keys to a work in this transaction, all or none; what belongs to it already stays as it is.
 
     The answer has the keys as they stand, in order. Nothing removes them. The commit raises CorrelationConflict when one
-    belongs to another work. Raises RequestInvalid for no key, for more than CORRELATIONS, for one twice, and for one that no
-    event can carry.
+    belongs to another work. Raises what `check` raises.
     """
-    _check(keys)
+    check(keys)
     sent = canonical.compact([key.answer() for key in keys])
     tx.require(statements.KEYS_ARE_FREE, CorrelationConflict(), keys=sent, work=work)
     append_selected(tx, by, "correlation.attached", statements.ATTACHING, keys=sent, subject=f"correlation:{work}")
@@ -113,13 +112,12 @@ def check_work(work: str) -> None:
         raise refused("/work", f"must have at most {SCOPE_CHARACTERS} characters")
 
 
-def _check(keys: Sequence[ExternalKey]) -> None:
-    if not 1 <= len(keys) <= CORRELATIONS:
-        raise RequestInvalid(f"1 to {CORRELATIONS} keys are attached at once")
+def check(keys: Sequence[ExternalKey]) -> None:
+    """Raise RequestInvalid for more than CORRELATIONS keys, for one twice, and for one that no event can carry."""
+    if len(keys) > CORRELATIONS:
+        raise RequestInvalid(f"at most {CORRELATIONS} keys are attached at once")
     if len(set(keys)) < len(keys):
         raise RequestInvalid("a key is named twice")
     for place, key in enumerate(keys):
         check_source(key.source, f"/keys/{place}/source")
         check_line(key.external_id, f"/keys/{place}/external_id")
-        if len(key.external_id) > EVENT_ATTRIBUTE_CHARACTERS:
-            raise refused(f"/keys/{place}/external_id", f"must have at most {EVENT_ATTRIBUTE_CHARACTERS} characters")

@@ -34,7 +34,8 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
-from moorage.messages import completions
+from moorage.messages import completions, correlate
+from moorage.messages.correlate import ExternalKey
 from moorage.runs import admission_statements as statements
 from moorage.runs import authority, letting_go, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of
@@ -72,6 +73,8 @@ class Start:
     retry: Mapping[str, Any] | None = None
     notify: tuple[str, ...] = ()
     """Destinations that the run's end is told to."""
+    correlations: tuple[ExternalKey, ...] = ()
+    """Keys that belong to the run's scope from then on."""
 
     @property
     def input_sha256(self) -> str:
@@ -225,6 +228,7 @@ def check(caller: Caller, info: BodyInfo, start: Start) -> None:
     if start.input.size > JOURNAL_VALUE_BYTES:
         raise PayloadTooLarge(f"the input passes {JOURNAL_VALUE_BYTES} bytes", limit=int(JOURNAL_VALUE_BYTES))
     completions.check(start.notify)
+    correlate.check(start.correlations)
     size = canonical.size(canonical.dumps(dict(start.metadata)))
     if size > METADATA_BYTES:
         raise RunMetadataTooLarge(f"{size} bytes of metadata; the limit is {METADATA_BYTES}", limit=int(METADATA_BYTES))
@@ -252,6 +256,8 @@ async def commit(
     planned = planning(tx, stored)
     if start.notify:
         completions.plan(tx, start.subject, planned.run_id, start.notify)
+    if start.correlations:
+        correlate.plan(tx, start.scope or planned.run_id, start.correlations, start.subject)
     if upload is not None and stored.input.blob is not None:
         references.require_held(tx, stored.input.blob, upload)
         tx.run(

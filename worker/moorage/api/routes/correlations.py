@@ -10,6 +10,7 @@ from moorage.api.answers import Answer, page
 from moorage.api.fields import Cursor, Default, Limit, PageShown, Sent, Shown, ShownInstant, fails, page_of
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
+from moorage.api.run_shapes import KeySent
 from moorage.kernel.errors import CorrelationConflict, CursorMismatch, RequestInvalid
 from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, SCOPE_CHARACTERS
 from moorage.messages import correlate
@@ -17,19 +18,7 @@ from moorage.messages.correlate import ExternalKey
 
 api = router("events")
 
-_Text = Annotated[str, Field(min_length=1, max_length=int(EVENT_ATTRIBUTE_CHARACTERS))]
 _Named = Query(min_length=1, max_length=int(EVENT_ATTRIBUTE_CHARACTERS))
-
-
-class KeySent(Sent):
-    """What a thing is called outside: by whom, as the source of its events is, and how."""
-
-    source: _Text
-    external_id: _Text
-
-    def key(self) -> ExternalKey:
-        """The key."""
-        return ExternalKey(self.source, self.external_id)
 
 
 class CorrelationSent(Sent):

@@ -32,6 +32,7 @@ from moorage.kernel.errors import (
     BodyUnknown,
     CancelTargetNotInFlight,
     CancelUnauthorized,
+    CorrelationConflict,
     CursorMismatch,
     DestinationUnknown,
     EffectUnsettled,
@@ -105,7 +106,12 @@ _AGAIN: dict[int | str, dict[str, Any]] = {
 }
 
 
-@api.post("/runs", status_code=202, response_model=StartedShown, responses=_AGAIN | fails(*OPENING, DestinationUnknown))
+@api.post(
+    "/runs",
+    status_code=202,
+    response_model=StartedShown,
+    responses=_AGAIN | fails(*OPENING, DestinationUnknown, CorrelationConflict),
+)
 async def start_run(request: ApiRequest, sent: RunSent, wait_seconds: WaitSeconds = 0) -> Response:
     """Start a run of a body. The answer refers to a row that is there already; `Location` is where the run is to be seen.
 
@@ -156,6 +162,7 @@ async def start_of(request: ApiRequest, sent: RunSent | OpenSent) -> Start:
         retry=None if sent.retry is None else sent.retry.model_dump(),
         config_revision=configuration.revision,
         notify=tuple(sent.notify) if isinstance(sent, RunSent) else (),
+        correlations=tuple(one.key() for one in sent.correlations) if isinstance(sent, RunSent) else (),
     )
 
 
