@@ -24,6 +24,7 @@ SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 SENDER = {"scheme": "github", "secrets": ["a-long-enough-secret"], "subject": "s"}
 CLOCK = "/testing/clock"
+FAR = "9999-01-01T00:00:00Z"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,13 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         good(api.put("/scopes/top", json={}))
         good(api.put("/destinations/hook", json={"url": "https://example.test/"}))
         deliveries = some_deliveries(api)
+        timers = [f"timer{number}" for number in range(40)]
+        keys = [f"k{number}" for number in range(40)]
+        for name in timers:
+            good(api.put(f"/timers/{name}", json={"fire_at": FAR, "event": {"type": "ping"}}))
+        for name in keys:
+            good(api.put(f"/kv/space/{name}", json={"value": 1}))
+        good(api.post("/inbox/consumer/seen", json={"outcome": 1}))
     held = [claim["record"]["id"] for claim in claims]
     ended, held = held[:16], held[16:]
     return {
@@ -91,6 +99,21 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "subject": ["someone"],
         "/history subject": [records[0], records[20]],
         "url": ["https://example.test/hook"],
+        "/timers/{timer} timer": timers,
+        "/timers/{timer} fire_at": [FAR],
+        "/timers/{timer} delay_seconds": [None],
+        "/timers/{timer} every_seconds": [None],
+        "/timers/{timer} event": [{"type": "ping"}],
+        "/timers/{timer} revision": [1, None],
+        "/kv/{namespace}/{key} namespace": ["space"],
+        "/kv/{namespace}/{key} key": keys,
+        "/kv/{namespace}/{key} revision": [None],
+        "/kv/{namespace} namespace": ["space"],
+        "/kv/{namespace} prefix": [None, "k"],
+        "/inbox/{consumer}/{event_id} consumer": ["consumer"],
+        "/inbox/{consumer}/{event_id} event_id": ["seen", *(fresh("event") for _ in range(10))],
+        "/inbox/{consumer}/{event_id} kv": [{}, {"space": {"made": 1}}],
+        "/inbox/{consumer}/{event_id} records": [[]],
         "epoch": [1],
         "match": [{}, {"n": {"$gte": 0}}],
         "parents": [[], records[:1]],

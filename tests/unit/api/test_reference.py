@@ -145,6 +145,22 @@ async def test_answers_are_as_documented(root: httpx.AsyncClient, house: House) 
     await ask("POST", "/awake/{token}/reject", {"tag": "Permanent", "message": "m"}, token=minted["token"])
     await ask("GET", "/awake/{token}", token=minted["token"])
     await ask("GET", "/awakeables")
+    event = {"type": "ping", "data": {"n": 1}}
+    await ask("PUT", "/timers/{timer}", {"delay_seconds": 60, "event": event}, timer="t")
+    await ask("PUT", "/timers/{timer}", {"delay_seconds": 60, "event": event, "revision": 7}, timer="t")
+    await ask("GET", "/timers")
+    await ask("GET", "/timers/{timer}", timer="t")
+    await ask("GET", "/timers/{timer}", timer="none")
+    await ask("PUT", "/kv/{namespace}/{key}", {"value": [1]}, namespace="ns", key="k")
+    await ask("PUT", "/kv/{namespace}/{key}", {"value": [1], "revision": 0}, namespace="ns", key="k")
+    await ask("GET", "/kv/{namespace}/{key}", namespace="ns", key="k")
+    await ask("GET", "/kv/{namespace}", namespace="ns")
+    await ask("DELETE", "/kv/{namespace}/{key}", namespace="ns", key="k")
+    await ask("GET", "/kv/{namespace}/{key}", namespace="ns", key="k")
+    inbox = {"outcome": {"n": 1}, "kv": {"ns": {"k": 1}}}
+    for _ in range(2):
+        await ask("POST", "/inbox/{consumer}/{event_id}", inbox, consumer="c", event_id="e")
+    await ask("GET", "/inbox/{consumer}/{event_id}", consumer="c", event_id="e")
     for path in ("/health", "/capabilities", "/limits", "/errors", "/openapi.json"):
         await ask("GET", path)
 
