@@ -15,6 +15,7 @@ from moorage.catalog.model import DestinationDeclaration, KindDeclaration, Scope
 from moorage.guards import holders, reconcile
 from moorage.idempotency.keys import Key, key_for
 from moorage.journal.model import EntryKey, Fence, Value, idempotency_key
+from moorage.kernel import canonical
 from moorage.kernel.errors import (
     BodyUnknown,
     CancelTargetNotInFlight,
@@ -28,6 +29,7 @@ from moorage.kernel.errors import (
     RecordEnded,
     RecordExists,
     RecordNotDead,
+    ScheduleUnknown,
     SubscriptionUnknown,
     TimerNotDue,
     TimerUnknown,
@@ -35,11 +37,13 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kv import values
 from moorage.leases import lease
-from moorage.messages import circuit, consumers, leasing, redeliver, subscriptions
+from moorage.messages import accept, circuit, consumers, correlate, events, leasing, redeliver, subscriptions
 from moorage.messages.consumers import InboxRetention
 from moorage.messages.courier import DeliveriesDue
 from moorage.messages.delivery_retention import DeliveryRetention
 from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.model import EventDraft
+from moorage.messages.retention import EventRetention
 from moorage.messages.sending import Leased, Outcome
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
@@ -50,6 +54,11 @@ from moorage.runs.letting_go import RUNNER
 from moorage.runs.protocol import BodyInfo, Build
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.tracing_context import trace_of
+from moorage.schedules import declare as schedules
+from moorage.schedules import manual
+from moorage.schedules.due import ScheduleQueue, Schedules
+from moorage.schedules.model import BodyTarget, Declaration, RecordTarget
+from moorage.schedules.starting import Means
 from moorage.store.ports import Database
 from moorage.timers import fire
 from moorage.timers import put as timer_put
@@ -574,6 +583,105 @@ async def consumed(world: World) -> None:
     await record_outcome(world, world.store.db())
 
 
+async def accept_events(world: World, db: Database, _: Any = None, key: Key | None = None) -> Any:
+    large = EventDraft("/shop", "2", "paid", data=canonical.dumps("x" * 300_000), keys=("order-7",), scope="scope")
+    drafts = [EventDraft("/shop", "1", "paid", keys=("order-7",)), large]
+    return await accept.accept(db, world.caller, NOW, drafts, actor="subject:root", key=key)
+
+
+async def a_scope(world: World) -> None:
+    """A declared scope."""
+    await put_scope(world, world.store.db(), None)
+
+
+async def an_event(world: World) -> str:
+    """An event of no scope, and a declared scope; the event's id."""
+    await a_scope(world)
+    [one, _] = await accept_events(world, world.store.db())
+    return str(one.event.event_id)
+
+
+async def events_long_ago(world: World) -> None:
+    """Two events that were routed."""
+    await an_event(world)
+    await world.store.sql("UPDATE events SET routed_at = accepted_at, disposition = 'unmatched'")
+
+
+async def attach_keys(world: World, db: Database, _: Any) -> Any:
+    keys = [correlate.ExternalKey("/shop", "order-7"), correlate.ExternalKey("/shop", "order-8")]
+    return await correlate.attach(db, world.caller, NOW, "orders/7", keys)
+
+
+class OneBody:
+    """The one body that schedules of the Worker start here."""
+
+    def get(self, name: str) -> BodyInfo | None:
+        return ORDER if name == ORDER.name else None
+
+    def check_input(self, name: str, value: Any) -> None:
+        return None
+
+
+HOURLY = Declaration("0 * * * *", None, "Europe/Paris", "enqueue", "all", 86_400_000, BodyTarget(ORDER.name, 1))
+TICKING = replace(HOURLY, target=RecordTarget(KIND, {"weight": 1}), overlap="skip")
+FIRST_WINDOW = Instant(NOW - NOW % 3_600_000 + 3_600_000)
+SECOND_WINDOW = Instant(FIRST_WINDOW + 3_600_000)
+
+
+def means_of(world: World) -> Means:
+    """What starting takes."""
+    return Means(world.kinds, OneBody(), world.store.blobs)
+
+
+async def put_schedule(world: World, db: Database, _: Any, declaration: Declaration = HOURLY) -> Any:
+    return await schedules.put(db, means_of(world), world.caller, NOW, "s", declaration)
+
+
+async def scheduled(world: World) -> None:
+    """A schedule that starts a body."""
+    await put_schedule(world, world.store.db(), None)
+
+
+async def ticking(world: World) -> None:
+    """A schedule that publishes a record."""
+    await world.declare()
+    await put_schedule(world, world.store.db(), None, TICKING)
+
+
+async def lined_up(world: World) -> None:
+    """A schedule with a window that waits, and nothing before it any more."""
+    await scheduled(world)
+    for due in (FIRST_WINDOW, SECOND_WINDOW):
+        await Schedules(means_of(world)).fire(world.store.db(), due, "s")
+    await world.store.sql("UPDATE runs SET status = 'canceled', ended_at = 1")
+
+
+async def fire_schedule(world: World, db: Database, _: Any) -> Any:
+    return await Schedules(means_of(world)).fire(db, FIRST_WINDOW, "s")
+
+
+async def punctual(world: World) -> None:
+    """A schedule that catches up with nothing."""
+    await put_schedule(world, world.store.db(), None, replace(HOURLY, catch_up="none"))
+
+
+async def fire_late(world: World, db: Database, _: Any) -> Any:
+    return await Schedules(means_of(world)).fire(db, Instant(FIRST_WINDOW + 1_800_000), "s")
+
+
+async def resume_queue(world: World, db: Database, _: Any) -> Any:
+    return await ScheduleQueue(means_of(world)).fire(db, SECOND_WINDOW, "s")
+
+
+async def trigger_schedule(world: World, db: Database, _: Any) -> Any:
+    return await manual.trigger(db, means_of(world), world.caller, NOW, "s", world.key("trigger"))
+
+
+async def backfill_schedule(world: World, db: Database, _: Any) -> Any:
+    first = Instant(FIRST_WINDOW - 5 * 3_600_000)
+    return await manual.backfill(db, world.caller, NOW, "s", first, NOW, world.key("backfill"))
+
+
 OPERATIONS = [
     Operation("leases.acquire", nothing, lambda w, db, _: lease.acquire(db, NOW, "key", "me", 60), LeaseHeld),
     Operation("leases.renew", World.held, lambda w, db, hold: lease.renew(db, NOW, hold, 90)),
@@ -671,8 +779,21 @@ OPERATIONS = [
     Operation("kv.put", nothing, put_value, renews=True),
     Operation("kv.put by key", nothing, lambda w, db, _: put_value(w, db, _, w.key("kv"))),
     Operation("kv.delete", valued, lambda w, db, _: values.delete(db, w.caller, NOW, "space", "key")),
+    Operation("events.accept by key", a_scope, lambda w, db, _: accept_events(w, db, _, w.key("e"))),
+    Operation("events.set scope", an_event, lambda w, db, one: events.set_scope(db, w.caller, NOW, one, "scope")),
+    Operation("events.retention", events_long_ago, lambda w, db, _: EventRetention().fire(db, LONG_AFTER, "sweep")),
+    Operation("correlations.attach", nothing, attach_keys),
     Operation("inbox.record", declared, record_outcome),
     Operation("inbox.retention", consumed, lambda w, db, _: InboxRetention().fire(db, LONG_AFTER, "sweep")),
+    Operation("schedules.put", nothing, put_schedule),
+    Operation("schedules.pause", scheduled, lambda w, db, _: schedules.set_paused(db, w.caller, NOW, "s", True)),
+    Operation("schedules.delete", scheduled, lambda w, db, _: schedules.delete(db, w.caller, NOW, "s"), ScheduleUnknown),
+    Operation("schedules.fire", scheduled, fire_schedule),
+    Operation("schedules.fire a record", ticking, fire_schedule),
+    Operation("schedules.pass over", punctual, fire_late),
+    Operation("schedules.resume", lined_up, resume_queue),
+    Operation("schedules.trigger by key", scheduled, trigger_schedule),
+    Operation("schedules.backfill by key", scheduled, backfill_schedule),
     Operation("bodies.register", nothing, register_body, renews=True),
     Operation("bodies.remove", registered, remove_body, BodyUnknown),
 ]
