@@ -1,5 +1,6 @@
 """`moorage timers`: set timers, look at them and delete them."""
 
+import math
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -46,6 +47,8 @@ def put(
     """
     if (at is None) == (in_ is None):
         raise typer.BadParameter("give either --at or --in")
+    if not all(math.isfinite(seconds) for seconds in (in_ or 0, every or 0)):
+        raise typer.BadParameter("--in and --every take finite numbers of seconds")
     value = NOTHING if data is None else remote.json_argument(data, "--data")
     made = remote.call(
         url,

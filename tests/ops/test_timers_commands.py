@@ -56,6 +56,8 @@ def test_timers_are_set_listed_shown_and_deleted(run: Run) -> None:
         (),
         ("--in", "1", "--at", "2027-01-01T01:00:00Z"),
         ("--in", "-1"),
+        ("--in", "nan"),
+        ("--in", "inf"),
         ("--at", "soon"),
         ("--in", "1", "--data", "{"),
     ):

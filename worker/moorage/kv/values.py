@@ -92,7 +92,7 @@ async def list_keys(
     check_client_id(namespace, "a namespace")
     if prefix:
         # A prefix may be what no whole key is: '.' begins '.x'.
-        check_client_id(f"{prefix}_"[-200:], "a prefix")
+        check_client_id(prefix if len(prefix) > 2 else f"{prefix}_", "a prefix")
     caller.demand_whole("read", namespace)
     filters = ["kv", namespace, prefix]
     [after] = page.after(filters, str) or [""]
