@@ -24,6 +24,7 @@ from moorage.schedules.due import GRACE_MS, ScheduleQueue, Schedules
 from moorage.schedules.model import BodyTarget, Declaration
 from moorage.schedules.starting import Means
 from moorage.timers import clock
+from moorage.timers.due import DueWork
 from tests.contract.adapters import Store, sqlite_store
 from tests.contract.operations import NOW, OneBody
 from tests.contract.runs_desk import ORDER
@@ -135,7 +136,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self._run(declare.put(self.store.db(), self.means, ROOT, Instant(self.now), "s", declaration))
 
     def drain(self) -> None:
-        works = [Schedules(self.means), ScheduleQueue(self.means)]
+        works: list[DueWork] = [Schedules(self.means), ScheduleQueue(self.means)]
         drained = self._run(clock.drain(self.store.db, Instant(self.now), works, budget=1000))
         assert not drained.failed
 
