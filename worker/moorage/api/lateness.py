@@ -17,7 +17,7 @@ from moorage.store.transaction import Reading
 from moorage.timers.clock import Standing, standings
 from moorage.timers.due import DueWork, Shard
 
-LATENESS_SECONDS: Final = 5
+LATENESS_SECONDS: Final = 3
 """How old an answer may be."""
 
 
