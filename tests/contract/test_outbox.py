@@ -1,6 +1,7 @@
 """The outbox in detail: batches, large bodies, filters over data, what is never told, and one that fails beside others."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from moorage.history.append import Event, append_many
 from moorage.kernel.errors import PatternInvalid
 from moorage.kernel.limits import FAN_OUT_BATCH
+from moorage.kernel.pages import PageRequest
 from moorage.messages import delivery_list, redeliver, subscriptions
 from moorage.messages.fan_out import OutboxFanOut
 from moorage.messages.subscriptions import Declaration
@@ -15,7 +17,7 @@ from moorage.records import publish
 from moorage.records.model import Draft
 from moorage.store.transaction import Transaction
 from moorage.timers import clock
-from tests.contract.adapters import Store
+from tests.contract.adapters import Store, sqlite_store
 from tests.contract.faults import Fault
 from tests.contract.outbox_model import START, Play
 
@@ -144,3 +146,61 @@ async def test_bytes_are_fixed_when_the_delivery_is_made(store: Store) -> None:
     assert json.dumps(json.loads(one["body"]), sort_keys=True, separators=(",", ":")) == one["body"]
     shown = await subscriptions.show(store.db(), play.caller, "one")
     assert shown.behind == 0
+
+
+async def two_subscriptions(store: Store, count: int) -> Play:
+    """Deliveries of `count` publications to each of two."""
+    play = await Play.begin(store)
+    for name in ("one", "two"):
+        await play.declare(name, Declaration("there", ("record.published",)))
+    for _ in range(count):
+        await play.publish("parcels", [1], Fault.NONE)
+    for name in ("one", "two"):
+        await OutboxFanOut().fire(store.db(), play.now, name)
+    return play
+
+
+@pytest.mark.clause("outbox.redeliver")
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_looks_at_so_many_and_may_be_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
+    monkeypatch.setattr(delivery_list, "QUERY_EXAMINED", 4)
+    async with sqlite_store(tmp_path) as store:
+        play = await two_subscriptions(store, 9)
+        wanted = delivery_list.Wanted(subscription="one", order=order)
+        found: list[str] = []
+        sizes, cursor = [], None
+        while True:
+            page = await delivery_list.list_deliveries(store.db(), play.caller, PageRequest(3, cursor), wanted)
+            sizes.append(len(page.items))
+            found += [one.delivery_id for one in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert max(sizes) <= 3
+        assert len(found) == len(set(found)) == 9
+        assert found == sorted(found, reverse=order == "desc")
+
+
+@pytest.mark.clause("outbox.redeliver")
+@pytest.mark.parametrize("state", ["dead", "delivered"])
+async def test_asking_for_many_again_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Any
+) -> None:
+    monkeypatch.setattr(redeliver, "QUERY_EXAMINED", 4)
+    async with sqlite_store(tmp_path) as store:
+        play = await two_subscriptions(store, 9)
+        await store.sql("UPDATE deliveries SET state = ?, next_attempt_at = NULL, ended_at = 1", state)
+        made: list[str] = []
+        after: str | None = None
+        while True:
+            chosen = redeliver.Chosen(state=state, subscription="two", after=after, limit=3)
+            again = await redeliver.redeliver_many(store.db(), play.caller, play.now, chosen, "they are back")
+            made += [one.delivery_id for one in again.deliveries]
+            after = again.next_after
+            if after is None:
+                break
+        assert len(made) == len(set(made)) == 9
+        rows = await store.sql("SELECT subscription, state, generation FROM deliveries GROUP BY 1, 2, 3 ORDER BY 1")
+        assert [tuple(row.values()) for row in rows] == [("one", state, 1), ("two", "pending", 2)]
+        [entries] = await store.sql("SELECT count(*) AS n FROM history WHERE type = 'delivery.redelivered'")
+        assert entries["n"] == 9

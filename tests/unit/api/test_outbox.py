@@ -360,6 +360,9 @@ async def test_who_asks_after_the_end_is_told_at_once_and_once(api: httpx.AsyncC
     house.connection.execute("DELETE FROM deliveries")
     await told(api.put(f"/runs/{run}/notify/there"))
     assert await listed(api) == [], "also when the delivery is so old that it is gone"
+    await house.advance(31 * 86_400)
+    await told(api.get(f"/runs/{run}/notify"), 404, "RunUnknown")
+    assert house.connection.execute("SELECT count(*) AS n FROM completions").fetchone()["n"] == 0, "it goes with its run"
 
 
 @pytest.mark.clause("completion.subscribe")
