@@ -204,6 +204,15 @@ async def test_a_row_that_a_class_cannot_read_holds_up_no_other_class(store: Sto
     assert (alone.fired, alone.failed) == ({}, [])
 
 
+@pytest.mark.clause("timers.alarm")
+async def test_a_class_that_has_something_due_but_lists_nothing_does_not_keep_the_alarm_ringing(store: Store) -> None:
+    bells = Bells("a")
+    bells.page = bells.page.replace("WHERE", "WHERE 0 AND", 1)
+    await hang(store, "a", 1, NOW - 5)
+    drained = await drain(store.db, NOW, [bells])
+    assert (drained.fired, drained.next_due, drained.cost.trips) == ({}, NOW + 1000, 1)
+
+
 @pytest.mark.clause("timers.alarm", "timers.late")
 @pytest.mark.parametrize("seed", range(5))
 async def test_drains_that_overlap_fire_each_item_once(host: Store, seed: int) -> None:

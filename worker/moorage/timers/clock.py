@@ -213,7 +213,10 @@ class _Run:
         if self.drained.broken:
             again = after(now, BROKEN_RETRY_SECONDS)
             upcoming = again if upcoming is None else min(upcoming, again)
-        return None if upcoming is None else max(upcoming, Instant(now + 1))
+        if upcoming is None or upcoming > now:
+            return upcoming
+        # A class has something due that it does not list: it contradicts itself, and must not keep the alarm ringing.
+        return Instant(now + FIRST_RETRY_MS)
 
     async def _look_past_broken(self, now: Instant) -> tuple[list[_Item], Instant | None]:
         """A class whose own statement fails, for a row that it cannot read, would hold up all others: it is passed over."""
