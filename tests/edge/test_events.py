@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +17,12 @@ from cloudevents.core.v1.event import CloudEvent
 from moorage.kernel.limits import EVENT_BATCH, EVENT_DATA_BYTES, JSON_DEPTH
 from moorage.messages.cloudevents import BATCH, STRUCTURED
 from ops.local.edge import LocalEdge
+from ops.setup import paths
 from tests.edge.client import client, crowd, fresh, good, problem
 
 pytestmark = pytest.mark.edge
+
+PAGE = (paths.ROOT / "docs" / "events.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -132,3 +138,28 @@ def test_keys_scopes_and_causes(api: httpx.Client) -> None:
     good(api.put(f"/events/{first['event_id']}/scope", json={"scope": scope}))
     assert [one["id"] for one in good(api.get("/events", params={"work": work}))["items"]] == ["1"]
     assert [one["id"] for one in good(api.get("/events", params={"scope": scope, "order": "desc"}))["items"]] == ["1"]
+
+
+def printed(language: str, name: str) -> str:
+    """The block of docs/events.md whose first line is a comment with this name."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [program] = [one for one in blocks if one.startswith(f"# {name}\n")]
+    return str(program)
+
+
+@pytest.mark.clause("inbox.accept", "inbox.correlation")
+def test_the_page_s_programs_run_as_they_are_printed(edge: LocalEdge, api: httpx.Client) -> None:
+    env = os.environ | {"MOORAGE_URL": edge.url, "MOORAGE_TOKEN": edge.root_token}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    attached = json.loads(run("bash", "-c", printed("sh", "attach.sh")))
+    answers = run("bash", "-c", printed("sh", "send.sh")).replace("}{", "}\n{").splitlines()
+    first, again, batch = (json.loads(one) for one in answers)
+    assert (first["added"], again["added"], again["event_id"]) == (True, False, first["event_id"])
+    assert [one["added"] for one in batch["events"]] == [True, True]
+    assert (routed(api, first["event_id"])["work"], attached["items"][0]["work"]) == ("orders/7", "orders/7")
+    assert run(sys.executable, "-c", printed("python", "follow.py")).split()[0] == first["event_id"]
