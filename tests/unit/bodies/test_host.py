@@ -336,3 +336,29 @@ async def test_a_host_whose_clock_is_ahead_does_not_spin() -> None:
     host = world.another_host(now=lambda: Instant(world.clock.now() + 1000))
     assert await world.clock.drive(host.run(world.memory.open("skewed"))) == "success"
     assert world.memory.calls < 20
+
+
+@pytest.mark.clause("runs.wake", "waits.match")
+async def test_a_wake_between_letting_go_and_being_done_is_not_lost() -> None:
+    """The execution is in hand no more, and its task has not ended: whoever is woken then looks once more."""
+
+    @body("waits", effects=["paid"])
+    async def waits(run: Run) -> Any:
+        return (await run.wait_event("paid", keys=["k"])).data
+
+    class Leaving(dict[str, Any]):
+        """What is in hand; as something leaves, an event comes and wakes it."""
+
+        def pop(self, name: str, default: Any = None) -> Any:
+            if not world.memory.events:
+                world.memory.arrive("k", data=7)
+                asyncio.get_running_loop().call_soon(world.host.wake, name)
+            return super().pop(name, default)
+
+    world = World(waits)
+    world.host._held = Leaving()
+    task = world.host.start(world.memory.open("waits"))
+    assert await world.clock.drive(task) == "suspended"
+    await asyncio.sleep(0)
+    await world.clock.drive(world.host.settled())
+    assert (world.row.status, world.row.result) == ("success", 7)

@@ -85,6 +85,8 @@ class Host:
         self._world = World(substrate, now, sleep, self.holder, observer, spans, transport, secret)
         self._held: dict[str, _Held] = {}
         self._tasks: dict[str, asyncio.Task[End]] = {}
+        self._missed: set[str] = set()
+        self._closing = False
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -130,8 +132,12 @@ class Host:
         if held is not None:
             held.engine.wake()
             return self._tasks.get(execution_id)
-        if execution_id in self._tasks or self._take is None:
-            return self._tasks.get(execution_id)
+        if (task := self._tasks.get(execution_id)) is not None:
+            # It is being taken, or has just been let go of: whatever that saw, somebody looks once more.
+            self._missed.add(execution_id)
+            return task
+        if self._take is None:
+            return None
         return self._spawn(execution_id, self._take_and_run(execution_id))
 
     def stop(self, execution_id: str) -> bool:
@@ -143,6 +149,7 @@ class Host:
 
     async def close(self) -> None:
         """Let go of everything at once, recording nothing more: leases lapse, and others take over."""
+        self._closing = True
         for held in list(self._held.values()):
             held.engine.lose(LeaseFenced("the host is shutting down"))
         tasks = list(self._tasks.values())
@@ -181,6 +188,10 @@ class Host:
 
     def _forget(self, name: str, task: "asyncio.Task[End]") -> None:
         self._tasks.pop(name, None)
+        missed = name in self._missed
+        self._missed.discard(name)
+        if missed and self._take is not None and not self._closing:
+            self._spawn(name, self._take_and_run(name))
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("driving execution %s failed", name, exc_info=error)
 
