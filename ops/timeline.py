@@ -78,7 +78,17 @@ PLAIN = Glyphs(
         "canceled": "-",
         MINTED: "o",
     },
-    bars={"sleep": "-", "wait": ":", "child": "=", "awakeable": "o", "join": ".", "now": ".", "random": ".", "uuid": "."},
+    bars={
+        "sleep": "-",
+        "wait": ":",
+        "event": ":",
+        "child": "=",
+        "awakeable": "o",
+        "join": ".",
+        "now": ".",
+        "random": ".",
+        "uuid": ".",
+    },
     work="#",
     between="-",
     earlier="<",
@@ -104,7 +114,17 @@ DRAWN = Glyphs(
         "canceled": "⊘",
         MINTED: "◇",
     },
-    bars={"sleep": "┄", "wait": "░", "child": "▒", "awakeable": "◇", "join": "·", "now": "·", "random": "·", "uuid": "·"},
+    bars={
+        "sleep": "┄",
+        "wait": "░",
+        "event": "░",
+        "child": "▒",
+        "awakeable": "◇",
+        "join": "·",
+        "now": "·",
+        "random": "·",
+        "uuid": "·",
+    },
     work="█",
     between="┄",
     earlier="◂",
@@ -338,7 +358,7 @@ def _note(step: Mapping[str, Any], now: Instant, span: Span, glyphs: Glyphs) -> 
         parts.append(f"{step['attempt']} tries")
     until = _instant(step.get("next_attempt_at"))
     if step["status"] == "waiting" and until is not None:
-        what = "ends" if step["kind"] in {"sleep", "wait", "child"} else "again"
+        what = "ends" if step["kind"] in {"sleep", "wait", "event", "child"} else "again"
         parts.append(f"{what} in {duration(until - now)}" if until > now else "due")
     if step.get("error"):
         parts.append(told({**step["error"], "step": None}))

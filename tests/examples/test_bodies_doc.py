@@ -126,6 +126,25 @@ async def test_somebody_is_asked(
     assert (await stands(deployed, run, "success")).result == result
 
 
+@pytest.mark.clause("waits.match")
+@pytest.mark.parametrize("when", ["before", "after", "never"])
+async def test_an_order_is_paid_by_an_event(deployed: Deployment, when: str) -> None:
+    event = {"specversion": "1.0", "id": "p1", "source": "/bank", "type": "payment.received", "subject": "order-7"}
+    sent = {**event, "data": {"amount": 1250}}
+    if when == "before":
+        await deployed.moorage.wire.call("POST", "/events", sent)
+    run = await start(deployed, "paid", "order-7")
+    if when != "before":
+        await stands(deployed, run, "suspended")
+        if when == "after":
+            await deployed.moorage.wire.call("POST", "/events", {**sent, "id": "p0", "data": {"amount": 0}})
+            await deployed.moorage.wire.call("POST", "/events", sent)
+        else:
+            await deployed.advance(2 * 86400 + 1)
+    ended = await stands(deployed, run, "success")
+    assert ended.result == ("nobody paid" if when == "never" else "shipped for 1250")
+
+
 async def test_sellers_that_fail_are_left_out(deployed: Deployment, upstream: Upstream) -> None:
     good, bad = (f"{upstream.base('t')}/regions/{place}/sales" for place in ("north", "nowhere"))
     ended = await stands(deployed, await start(deployed, "quotes", [good, bad]), "success")
