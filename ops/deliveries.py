@@ -128,6 +128,24 @@ def cancel(
 
 
 @app.command()
+def enable(
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The destination's name.")],
+    url: remote.Url = remote.DEFAULT_URL,
+    token: remote.Token = None,
+    as_json: remote.AsJson = False,
+) -> None:
+    """Send to a destination again that answered 410, or whose circuit is open.
+
+    Example: moorage deliveries enable crm
+    """
+    health = remote.call(url, token, lambda moorage: moorage.deliveries.enable(destination))
+    if as_json:
+        remote.print_json(health.wire())
+    else:
+        remote.print_facts(health.wire())
+
+
+@app.command()
 def summary(
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,

@@ -334,6 +334,8 @@ ABOUT_ALL = [
     "GET /senders/gh",
     "GET /destinations",
     "GET /destinations/there",
+    "GET /destinations/there/health",
+    "POST /destinations/there/enable",
     "GET /scopes",
     "GET /scopes/top",
     "GET /awakeables",

@@ -33,6 +33,18 @@ class Subscription(Answered):
     updated_at: Moment
 
 
+class Health(Answered):
+    """How a destination has answered lately: closed, open, half_open or disabled, its failures in a row, and until when
+    nothing is sent to it."""
+
+    destination: str
+    state: str
+    failures: int
+    blocked_until: Moment | None
+    reason: str | None
+    updated_at: Moment
+
+
 class Completion(Answered):
     """That a run's end is told to a destination, since when, and who asked."""
 
@@ -225,6 +237,15 @@ class Deliveries:
         """How far the outbox is behind, and how deliveries to each destination stand."""
         query = {"limit": limit, "cursor": cursor}
         return Summary.model_validate(await self._wire.call("GET", "/deliveries/summary", query=query))
+
+    async def health(self, destination: str) -> Health:
+        """How a destination has answered lately."""
+        return Health.model_validate(await self._wire.call("GET", f"/destinations/{segment(destination)}/health"))
+
+    async def enable(self, destination: str) -> Health:
+        """Send to a destination again that was gone, or whose circuit is open."""
+        path = f"/destinations/{segment(destination)}/enable"
+        return Health.model_validate(await self._wire.call("POST", path, repeatable=True))
 
     async def follow(self, seconds: float = 2.0, **wanted: Any) -> AsyncGenerator[Delivery, None]:
         """The newest deliveries, each when it is made and whenever its state, its attempts or its generation changes, by

@@ -1,0 +1,110 @@
+"""Policies, health and enabling over HTTP, and the whole way of an event to its subscriber (clause outbox.deliver)."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from moorage.api.app import build_app
+from moorage.api.assembly import due_works
+from moorage.api.couriers import HostCouriers
+from moorage.api.ringing import RingingDatabase
+from moorage.client import Moorage
+from moorage.kernel.limits import DELIVERY_ATTEMPTS, DELIVERY_CONCURRENCY, DELIVERY_TIMEOUT_SECONDS
+from moorage.messages.courier import Courier
+from moorage.messages.sending import Sender
+from moorage.timers import clock
+from tests.contract.dock import SECRET, Subscriber
+from tests.unit.api.conftest import ROOT, House, client_of
+
+pytestmark = pytest.mark.clause("outbox.deliver")
+
+URL = {"url": "https://there.example.com/hook", "secret": "env:HOOK"}
+BOUNDS = {
+    "concurrency": int(DELIVERY_CONCURRENCY),
+    "max_attempts": int(DELIVERY_ATTEMPTS),
+    "timeout_seconds": int(DELIVERY_TIMEOUT_SECONDS),
+}
+
+
+async def put(root: httpx.AsyncClient, **delivery: Any) -> httpx.Response:
+    return await root.put("/destinations/there", json={**URL, "delivery": delivery})
+
+
+async def test_a_policy_is_kept_and_left_out_it_is_the_usual_one(root: httpx.AsyncClient) -> None:
+    usual = {"concurrency": 4, "ordered": False, "max_attempts": 24, "timeout_seconds": 15}
+    assert (await root.put("/destinations/there", json=URL)).json()["delivery"] == usual
+    told = {"concurrency": 1, "ordered": True, "max_attempts": 2, "timeout_seconds": 3}
+    assert (await put(root, **told)).json()["delivery"] == told
+    assert (await root.get("/destinations/there")).json()["delivery"] == told
+    assert [one["delivery"] for one in (await root.get("/destinations")).json()["items"]] == [told]
+    assert (await root.put("/destinations/there", json=URL)).json()["delivery"] == usual
+
+
+@pytest.mark.parametrize("member", BOUNDS)
+async def test_each_bound_of_a_policy(root: httpx.AsyncClient, member: str) -> None:
+    for value in (1, BOUNDS[member]):
+        assert (await put(root, **{member: value})).status_code == 200
+    for bad in (0, -1, BOUNDS[member] + 1, 1.5, "4", True, None):
+        answer = await put(root, **{member: bad})
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["pointer"] == f"/delivery/{member}"
+    assert (await put(root, surprise=1)).status_code == 422
+
+
+async def test_health_and_enabling(root: httpx.AsyncClient, house: House) -> None:
+    await root.put("/destinations/there", json=URL)
+    fresh = (await root.get("/destinations/there/health")).json()
+    assert (fresh["state"], fresh["failures"], fresh["blocked_until"], fresh["reason"]) == ("closed", 0, None, None)
+    house.connection.execute(
+        "INSERT INTO couriers (destination, state, failures, reason, updated_at) VALUES ('there', 'disabled', 3, 'gone', 1)"
+    )
+    assert (await root.get("/destinations/there/health")).json()["state"] == "disabled"
+    house.woken.clear()
+    enabled = await root.post("/destinations/there/enable")
+    assert (enabled.status_code, enabled.json()["state"], enabled.json()["failures"]) == (200, "closed", 0)
+    assert house.woken
+    for method, path in (("GET", "health"), ("POST", "enable")):
+        answer = await root.request(method, f"/destinations/nowhere/{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "DestinationUnknown")
+
+
+async def test_the_client_s_words_for_it(house: House) -> None:
+    transport = httpx.ASGITransport(app=build_app(house.ports()))
+    async with Moorage("http://moorage.test", ROOT, transport=transport) as moorage:
+        await moorage.wire.call("PUT", "/destinations/there", URL)
+        assert (await moorage.deliveries.health("there")).state == "closed"
+        assert (await moorage.deliveries.enable("there")).failures == 0
+
+
+async def test_an_event_goes_all_the_way_and_the_clock_carries_it(house: House) -> None:
+    subscriber = Subscriber(lambda: house.now)
+    sender = Sender(subscriber, {"HOOK": SECRET}.get)  # type: ignore[arg-type]
+    couriers = HostCouriers(
+        lambda name: Courier(name, house.database, lambda: house.now, sender, lambda: 1.0, lambda due: None)
+    )
+    nobody: Callable[[Any], None] = lambda told: None  # noqa: E731
+
+    async def drain() -> None:
+        ringing = lambda: RingingDatabase(house.database(), nobody, nobody, summon=couriers.tell)  # noqa: E731
+        await clock.drain(ringing, house.now, due_works())
+        await couriers.settle()
+
+    async with client_of(build_app(house.ports())) as root:
+        await root.put("/destinations/there", json=URL)
+        await root.put("/kinds/parcel", json={})
+        declared = {"types": ["record.published"], "destination": "there"}
+        assert (await root.put("/subscriptions/all", json=declared)).status_code == 200
+        made = (await root.post("/records", json={"kind": "parcel", "body": {"to": "a secret place"}})).json()
+        await drain()
+        [got] = subscriber.got
+        told = json.loads(got.content)
+        assert (told["id"], told["data"]["aggregate_id"]) == (got.id, made["id"])
+        assert b"a secret place" not in got.content
+        [shown] = (await root.get("/deliveries")).json()["items"]
+        assert (shown["state"], shown["event_id"]) == ("delivered", got.id)
+        # Nothing that was told of makes anything more to tell.
+        await drain()
+        assert len(subscriber.got) == 1
