@@ -18,7 +18,7 @@ from moorage.store.transaction import Reading
 LISTENING_SECONDS: Final = 5.0
 """How old an isolate's knowledge may be whether anybody listens."""
 
-GATHER_SECONDS: Final = 0.03
+GATHER_SECONDS: Final = 0.1
 """How long commits are gathered for one call of the Clock."""
 
 _LOST_SECONDS: Final = 1.0
