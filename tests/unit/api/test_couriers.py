@@ -81,7 +81,7 @@ async def test_the_client_s_words_for_it(house: House) -> None:
 
 async def test_an_event_goes_all_the_way_and_the_clock_carries_it(house: House) -> None:
     subscriber = Subscriber(lambda: house.now)
-    sender = Sender(subscriber, {"HOOK": SECRET}.get)  # type: ignore[arg-type]
+    sender = Sender(subscriber, {"HOOK": SECRET}.get)
     couriers = HostCouriers(
         lambda name: Courier(name, house.database, lambda: house.now, sender, lambda: 1.0, lambda due: None)
     )
