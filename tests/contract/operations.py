@@ -37,7 +37,18 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kv import values
 from moorage.leases import lease
-from moorage.messages import accept, circuit, consumers, correlate, events, leasing, redeliver, subscriptions
+from moorage.messages import (
+    accept,
+    circuit,
+    consumers,
+    correlate,
+    events,
+    leasing,
+    redeliver,
+    routing,
+    subscriptions,
+    waits,
+)
 from moorage.messages.consumers import InboxRetention
 from moorage.messages.courier import DeliveriesDue
 from moorage.messages.delivery_retention import DeliveryRetention
@@ -457,6 +468,32 @@ async def reopen(world: World, db: Database, _: Any) -> Any:
     return await hosting.open_(db, world.store.blobs, world.caller, LATER, REMOTE, start, "two", key)
 
 
+AWAITING = protocol.AwaitEvent(EntryKey("paid"), "1", ("order-7",), timeout_at=Instant(NOW + 1))
+
+
+async def event_there(world: World) -> Fence:
+    """An execution, and an event that it will wait for."""
+    fence = await running(world)
+    draft = EventDraft("/shop", "d1", "paid", {}, "1", ("order-7",))
+    await accept.accept(world.store.db(), world.caller, NOW, [draft], actor="subject:root")
+    return fence
+
+
+async def awaiting(world: World) -> Fence:
+    """An execution that waits for an event."""
+    fence = await running(world)
+    await apply(AWAITING)(world, world.store.db(), fence)
+    return fence
+
+
+async def event_to_route(world: World) -> int:
+    """An event that an execution waits for, which nobody has routed."""
+    await awaiting(world)
+    draft = EventDraft("/shop", "d1", "paid", {}, "1", ("order-7",))
+    [accepted] = await accept.accept(world.store.db(), world.caller, NOW, [draft], actor="subject:root")
+    return accepted.event.seq
+
+
 ALL = subscriptions.Declaration("place", ("*",), start=0)
 
 
@@ -719,6 +756,11 @@ OPERATIONS = [
     Operation("journal.record and claim", running, apply(RECORDING, protocol.Claim(EntryKey("b"), "step", "1"))),
     Operation("journal.move a cursor", running, apply(MOVING)),
     Operation("journal.suspend", running, apply(NO_EFFECT, protocol.Suspend("suspended", None))),
+    Operation("journal.await an event", running, apply(AWAITING)),
+    Operation("journal.await an event that is there", event_there, apply(AWAITING)),
+    Operation("journal.give up an event", awaiting, apply(protocol.GiveUp(AWAITING.key))),
+    Operation("events.route", event_to_route, lambda w, db, seq: routing.route(db, NOW, seq)),
+    Operation("journal.time out a wait", awaiting, lambda w, db, fence: waits.time_out(db, LATER, fence.execution_id)),
     Operation("runs.mint", running, apply(protocol.Mint(EntryKey("m"), "0", 60))),
     Operation("runs.start a child", running, apply(CHILD)),
     Operation("runs.publish", running, apply(PUBLISHING)),

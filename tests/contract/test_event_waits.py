@@ -27,6 +27,9 @@ from tests.contract.adapters import Store
 from tests.contract.harbor import ROOT, claim, entry, key, put, record, text, value
 from tests.contract.quay import HOUR, Quay, received, wait
 
+SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+"""Where the statements are the same as elsewhere, and only what they are asked differs."""
+
 
 @pytest.fixture
 def quay(store: Store) -> Quay:
@@ -77,6 +80,7 @@ async def test_an_event_after_the_wait_wakes_it(quay: Quay) -> None:
     )
 
 
+@SQLITE
 @pytest.mark.clause("waits.match", "runs.wake")
 @pytest.mark.parametrize("when", ["before", "between", "after"])
 async def test_an_event_is_found_whenever_it_comes_while_the_run_goes_to_sleep(quay: Quay, when: str) -> None:
@@ -131,6 +135,7 @@ async def test_an_event_wakes_every_execution_that_waits_for_it_and_each_once(qu
 # --- what fits ----------------------------------------------------------------------------------------------------------
 
 
+@SQLITE
 @pytest.mark.clause("waits.match")
 @pytest.mark.parametrize(
     ("asked", "fits"),
@@ -187,6 +192,7 @@ def test_bounds_of_a_wait() -> None:
             Filter.checked(["k"], [], bad)
 
 
+@SQLITE
 @pytest.mark.clause("waits.match")
 async def test_what_a_wait_names_badly_is_stored_nowhere(quay: Quay) -> None:
     execution = await quay.opened()
@@ -290,6 +296,7 @@ async def test_an_event_that_lies_in_the_store_wins_over_the_timeout(quay: Quay,
     assert (await quay.event(seq))["disposition"] == "woke"
 
 
+@SQLITE
 @pytest.mark.clause("waits.match")
 @pytest.mark.parametrize("who", ["refresh", "wait"])
 async def test_a_host_that_looks_after_the_timeout_need_not_wait_for_the_clock(quay: Quay, who: str) -> None:
