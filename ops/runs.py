@@ -39,6 +39,9 @@ def start(
     retry: Annotated[
         str | None, typer.Option(help="The schedule of steps that name none, a JSON object: attempts, base_ms, factor, …")
     ] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="A destination that the run's end is told to; repeatable.")
+    ] = None,
     key: Annotated[str | None, typer.Option(help="An Idempotency-Key: the same start again is the same run.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit status 1 unless it succeeds.")] = False,
     url: remote.Url = remote.DEFAULT_URL,
@@ -52,6 +55,8 @@ def start(
     given = remote.json_argument(input_, "--input")
     more: dict[str, Any] = {} if metadata is None else {"metadata": remote.json_object(metadata, "--metadata")}
     schedule = None if retry is None else remote.json_object(retry, "--retry")
+    if notify:
+        more["notify"] = notify
 
     async def ask(moorage: Moorage) -> Started:
         return await moorage.runs.start(body, given, scope=scope, key=key, retry=schedule, **more)

@@ -1,14 +1,18 @@
 """`moorage subscriptions` and `moorage deliveries`, as an operator runs them, against the application on SQLite."""
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from moorage.client import Moorage
 from moorage.messages.fan_out import OutboxFanOut
 from ops.failure import CommandFailed
 from tests.contract.adapters import at_once
 from tests.ops.test_commands import Lossy, Run, house, lines, run, schema, transport
-from tests.unit.api.conftest import House
+from tests.unit.api.conftest import ROOT, House
 
 __all__ = ["house", "run", "schema", "transport"]
 
@@ -81,3 +85,15 @@ def test_the_summary_and_the_tail(run: Run, told: list[str], transport: Lossy) -
     with pytest.raises(AssertionError) as caught:
         run("deliveries", "tail")
     assert CommandFailed.__name__ in str(caught.value)
+
+
+@pytest.mark.clause("completion.subscribe")
+def test_a_run_is_started_with_whom_to_tell_of_its_end(run: Run, told: list[str], house: House, transport: Lossy) -> None:
+    def ask(work: Callable[[Moorage], Awaitable[Any]]) -> Any:
+        return asyncio.run(work(Moorage("http://moorage.test", ROOT, transport=transport)))  # type: ignore[arg-type]
+
+    ask(lambda moorage: moorage.wire.call("PUT", "/bodies/work", {"build": {"implementation": "a" * 64}}))
+    (started,) = lines(run("runs", "start", "work", "--notify", "crm", "--json"))
+    (asked,) = ask(lambda moorage: moorage.runs.completions(started["run_id"]))
+    assert asked.destination == "crm"
+    assert "DestinationUnknown" in run("runs", "start", "work", "--notify", "nowhere", status=1).stderr
