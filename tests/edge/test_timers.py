@@ -55,7 +55,7 @@ def test_timers_fire_by_themselves_once_and_never_early(own: LocalEdge) -> None:
         problem(api.delete("/timers/gone?revision=2"), 409)
         good(api.delete("/timers/gone?revision=1"))
         [fired] = eventually(lambda: told(api, "soon"))
-        assert 0 <= instant(fired["at"]) - instant(soon["fire_at"]) < 5
+        assert 0 <= instant(fired["at"]) - instant(soon["fire_at"]) < 15
         assert fired["data"] == {"added": True, "due": soon["fire_at"], "event": fired["data"]["event"]}
         occurrences = eventually(lambda: len(found := told(api, "each")) >= 3 and found)
         due = [instant(one["data"]["due"]) - instant(each["fire_at"]) for one in occurrences]

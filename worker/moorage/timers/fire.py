@@ -76,6 +76,7 @@ class Timers:
 
     name = "timer_fired"
     shard: Final = "time"
+    parallel = True
     earliest = statements.EARLIEST
     page = statements.DUE
 
