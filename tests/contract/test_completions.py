@@ -1,7 +1,8 @@
 """Whoever asks to be told of a run's end is told once, in whichever order asking, the end and the fan-out are committed."""
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,20 @@ from moorage.messages.deliveries import COMPLETIONS
 from moorage.messages.fan_out import OutboxFanOut
 from moorage.runs import notify, stop
 from moorage.store.ports import Database
-from tests.contract.adapters import Store
+from tests.contract.adapters import Store, sqlite_store
 from tests.contract.outbox_model import START, Meanwhile
 from tests.contract.runs_desk import REMOTE, RunsDesk
 
 ROOT = Caller("root")
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Store]:
+    """SQLite alone: what overtakes what is the same on every adapter."""
+    async with sqlite_store(tmp_path) as one:
+        yield one
+
+
 Step = Callable[[Database], Awaitable[Any]]
 
 
@@ -69,17 +79,17 @@ async def test_in_every_order(store: Store) -> None:
 
 @pytest.mark.clause("completion.subscribe")
 @pytest.mark.parametrize(("outer", "inner"), list(itertools.permutations(("ask", "end", "tell"), 2)))
-async def test_with_one_between_the_reading_and_the_commit_of_another(store: Store, outer: str, inner: str) -> None:
+async def test_with_one_between_the_reading_and_the_commit_of_another(host: Store, outer: str, inner: str) -> None:
     """The third comes first, or last; either way the one that was overtaken looks again or is right all the same."""
     (third,) = {"ask", "end", "tell"} - {outer, inner}
     for third_first in (True, False):
-        run = await a_run(store)
+        run = await a_run(host)
         steps = steps_of(run)
         if third_first:
-            await steps[third](store.db())
-        await steps[outer](Meanwhile(store.db(), lambda steps=steps: steps[inner](store.db())))  # type: ignore[misc]
+            await steps[third](host.db())
+        await steps[outer](Meanwhile(host.db(), lambda steps=steps: steps[inner](host.db())))  # type: ignore[misc]
         if not third_first:
-            await steps[third](store.db())
-        await agrees(store, run)
+            await steps[third](host.db())
+        await agrees(host, run)
         for table in ("deliveries", "completions"):
-            await store.sql(f"DELETE FROM {table}")  # noqa: S608
+            await host.sql(f"DELETE FROM {table}")  # noqa: S608

@@ -1,6 +1,7 @@
 """The outbox in detail: batches, large bodies, filters over data, what is never told, and one that fails beside others."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ from moorage.timers import clock
 from tests.contract.adapters import Store, sqlite_store
 from tests.contract.faults import Fault
 from tests.contract.outbox_model import START, Play
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Store]:
+    """SQLite alone, for what is the same on every adapter."""
+    async with sqlite_store(tmp_path) as one:
+        yield one
 
 
 async def entered(play: Play, *events: Event) -> None:
@@ -70,8 +78,8 @@ async def test_where_bodies_are_large_fewer_entries_are_looked_at(store: Store) 
     assert await told(play) == [f"r{number}" for number in range(7) if number % 3]
 
 
-async def test_a_filter_over_what_entries_tell_may_name_any_path(store: Store) -> None:
-    play = await Play.begin(store)
+async def test_a_filter_over_what_entries_tell_may_name_any_path(host: Store) -> None:
+    play = await Play.begin(host)
     match = {"status": {"$in": ["failed", "canceled"]}, "error.tag": {"$ne": "Transient"}}
     await play.declare("one", Declaration("there", ("run.closed", "other.*"), (), match))
     datas: list[dict[str, Any]] = [
@@ -82,69 +90,69 @@ async def test_a_filter_over_what_entries_tell_may_name_any_path(store: Store) -
         {},
     ]
     await entered(play, *(Event(f"run{number}", "run.closed", data) for number, data in enumerate(datas)))
-    await OutboxFanOut().fire(store.db(), play.now, "one")
+    await OutboxFanOut().fire(host.db(), play.now, "one")
     assert await told(play) == ["run0", "run3"]
     for bad in ({"a\\b": 1}, {"$or": 1}, {"a": {"$huh": 1}}):
         with pytest.raises(PatternInvalid):
             await play.declare("one", Declaration("there", ("*",), (), bad))
 
 
-async def test_an_entry_whose_record_is_gone_fits_no_filter(store: Store) -> None:
-    play = await Play.begin(store)
+async def test_an_entry_whose_record_is_gone_fits_no_filter(host: Store) -> None:
+    play = await Play.begin(host)
     await play.declare("one", Declaration("there", ("record.published",), ("parcels",), {}))
     await play.declare("two", Declaration("there", ("record.published",), ("parcels",)))
     await play.publish("parcels", [1, 2], Fault.NONE)
-    await store.sql("DELETE FROM records WHERE s1 = 1")
+    await host.sql("DELETE FROM records WHERE s1 = 1")
     for name in ("one", "two"):
-        await OutboxFanOut().fire(store.db(), play.now, name)
+        await OutboxFanOut().fire(host.db(), play.now, name)
     assert [len(await told(play, name)) for name in ("one", "two")] == [1, 2]
 
 
 @pytest.mark.clause("outbox.deliver")
-async def test_what_happens_to_deliveries_is_told_to_nobody(store: Store) -> None:
-    play = await Play.begin(store)
+async def test_what_happens_to_deliveries_is_told_to_nobody(host: Store) -> None:
+    play = await Play.begin(host)
     await play.declare("one", Declaration("there", ("*",)))
     await play.publish("parcels", [1], Fault.NONE)
-    await OutboxFanOut().fire(store.db(), play.now, "one")
-    [row] = await store.sql("SELECT delivery_id FROM deliveries")
-    await redeliver.cancel(store.db(), play.caller, play.now, row["delivery_id"])
-    await redeliver.redeliver(store.db(), play.caller, play.now, row["delivery_id"])
-    assert await OutboxFanOut().fire(store.db(), play.now, "one") == 2
-    assert await OutboxFanOut().fire(store.db(), play.now, "one") == 0
+    await OutboxFanOut().fire(host.db(), play.now, "one")
+    [row] = await host.sql("SELECT delivery_id FROM deliveries")
+    await redeliver.cancel(host.db(), play.caller, play.now, row["delivery_id"])
+    await redeliver.redeliver(host.db(), play.caller, play.now, row["delivery_id"])
+    assert await OutboxFanOut().fire(host.db(), play.now, "one") == 2
+    assert await OutboxFanOut().fire(host.db(), play.now, "one") == 0
     assert len(await told(play)) == 1
 
 
 @pytest.mark.clause("outbox.lag", "timers.alarm")
-async def test_the_clock_looks_for_all_and_one_that_fails_holds_up_none(store: Store) -> None:
-    play = await Play.begin(store)
+async def test_the_clock_looks_for_all_and_one_that_fails_holds_up_none(host: Store) -> None:
+    play = await Play.begin(host)
     for name in ("one", "two"):
         await play.declare(name, Declaration("there", ("record.published",)))
     await play.publish("parcels", [1], Fault.NONE)
-    await store.sql("UPDATE subscriptions SET filter = 'no JSON' WHERE name = 'one'")
+    await host.sql("UPDATE subscriptions SET filter = 'no JSON' WHERE name = 'one'")
     later = type(START)(START + 3000)
-    drained = await clock.drain(store.db, later, [OutboxFanOut()])
+    drained = await clock.drain(host.db, later, [OutboxFanOut()])
     assert (drained.fired, [failure.item for failure in drained.failed]) == ({"outbox_fan_out": 1}, ["one"])
     assert [len(await told(play, name)) for name in ("one", "two")] == [0, 1]
-    assert await delivery_list.lag(store.db(), later) == 3.0, "one that is set aside is behind all the same"
-    await store.sql("UPDATE subscriptions SET filter = NULL")
+    assert await delivery_list.lag(host.db(), later) == 3.0, "one that is set aside is behind all the same"
+    await host.sql("UPDATE subscriptions SET filter = NULL")
     assert drained.next_due is not None
-    drained = await clock.drain(store.db, drained.next_due, [OutboxFanOut()])
+    drained = await clock.drain(host.db, drained.next_due, [OutboxFanOut()])
     assert drained.next_due is None
     assert [len(await told(play, name)) for name in ("one", "two")] == [1, 1]
-    assert await delivery_list.lag(store.db(), later) == 0.0
+    assert await delivery_list.lag(host.db(), later) == 0.0
 
 
-async def test_bytes_are_fixed_when_the_delivery_is_made(store: Store) -> None:
-    play = await Play.begin(store)
+async def test_bytes_are_fixed_when_the_delivery_is_made(host: Store) -> None:
+    play = await Play.begin(host)
     await play.declare("one", Declaration("there", ("record.published",)))
     await play.declare("two", Declaration("there", ("record.*",)))
     await play.publish("parcels", [1], Fault.NONE)
-    await OutboxFanOut("shop").fire(store.db(), play.now, "one")
-    await OutboxFanOut("shop").fire(store.db(), type(START)(START + 9), "two")
-    one, two = await store.sql("SELECT * FROM deliveries ORDER BY subscription")
+    await OutboxFanOut("shop").fire(host.db(), play.now, "one")
+    await OutboxFanOut("shop").fire(host.db(), type(START)(START + 9), "two")
+    one, two = await host.sql("SELECT * FROM deliveries ORDER BY subscription")
     assert one["body"] == two["body"], "an event is the same to everybody"
     assert json.dumps(json.loads(one["body"]), sort_keys=True, separators=(",", ":")) == one["body"]
-    shown = await subscriptions.show(store.db(), play.caller, "one")
+    shown = await subscriptions.show(host.db(), play.caller, "one")
     assert shown.behind == 0
 
 
