@@ -87,6 +87,7 @@ class Line:
         good(self.api.post("/testing/clock", json={"advance_seconds": seconds}))
 
 
+@pytest.mark.clause("completion.subscribe")
 def test_what_arrives_verifies_over_its_raw_bytes_and_comes_at_once(api: httpx.Client, there: Subscriber) -> None:
     line = Line(api, there)
     began = time.monotonic()
@@ -95,16 +96,21 @@ def test_what_arrives_verifies_over_its_raw_bytes_and_comes_at_once(api: httpx.C
     assert time.monotonic() - began < 5
     records += line.publish(4)
     got = line.until(5)
-    told = [json.loads(one.body) for one in got]
-    assert [one["data"]["aggregate_id"] for one in sorted(told, key=lambda one: one["id"])] == records
-    for one, event in zip(got, told, strict=True):
+    events = [json.loads(one.body) for one in got]
+    assert [one["data"]["aggregate_id"] for one in sorted(events, key=lambda one: one["id"])] == records
+    for one, event in zip(got, events, strict=True):
         assert Webhook(SECRET).verify(one.body, one.headers) == event
         assert one.id == event["id"]
         assert one.headers["content-type"] == "application/cloudevents+json"
         assert (one.headers["moorage-generation"], one.headers["moorage-attempt"]) == ("1", "1")
         shown = good(api.get(f"/deliveries/{next(d for d in line.deliveries() if d['event_id'] == one.id)['delivery_id']}"))
         assert shown["body"].encode() == one.body
-    assert verified_by_npm(SECRET, got) == 5
+    told = {"body": "hello", "input": {"name": "you"}, "notify": [line.name]}
+    run = good(api.post("/runs", json=told))["run_id"]
+    got = line.until(6)
+    ended = Webhook(SECRET).verify(got[-1].body, got[-1].headers)
+    assert (ended["subject"], ended["type"], ended["data"]["status"]) == (run, "run.closed", "success")
+    assert verified_by_npm(SECRET, got) == 6
     assert {one["state"] for one in line.rested("delivered")} == {"delivered"}
 
 

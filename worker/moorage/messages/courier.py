@@ -10,6 +10,7 @@ Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from moorage.catalog.destinations import Destination
@@ -117,11 +118,13 @@ class Courier:
             self._known = await destination_of(self._database(), self._destination)
         if self._known is None:
             return None
-        free = max(0, self._known.delivery.concurrency - len(self._sending))
+        policy = self._known.delivery
+        free = max(0, policy.concurrency - len(self._sending))
         look = await lease(self._database(), self._now(), self._known, free, idle=not self._sending)
         self._known = look.destination
         for leased in look.leased:
-            self._begin(look.destination, leased)
+            # Under the policy by which it was leased: an answer may not take longer than the lease.
+            self._begin(replace(look.destination, delivery=policy), leased)
         if look.spent:
             self._told.set()
         return look.due
