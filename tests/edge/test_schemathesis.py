@@ -26,6 +26,8 @@ SENDER = {"scheme": "github", "secrets": ["a-long-enough-secret"], "subject": "s
 CLOCK = "/testing/clock"
 FAR = "9999-01-01T00:00:00Z"
 
+SCHEDULE_ACTS = ("pause", "resume", "trigger", "backfill", "next", "triggers")
+
 
 @pytest.fixture(scope="module")
 def own(edge_factory: EdgeFactory) -> LocalEdge:
@@ -64,7 +66,13 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
             good(api.put(f"/timers/{name}", json={"fire_at": FAR, "event": {"type": "ping"}}))
         for name in keys:
             good(api.put(f"/kv/space/{name}", json={"value": 1}))
+        ticking = {"record": {"kind": kind, "body": {"n": 1}}}
+        schedules = [f"schedule{number}" for number in range(40)]
+        for name in schedules:
+            good(api.put(f"/schedules/{name}", json={"cron": "0 0 1 1 *", "target": ticking}))
         good(api.post("/inbox/consumer/seen", json={"outcome": 1}))
+        sent = [{"specversion": "1.0", "id": f"{number}", "source": "/s", "type": "ping"} for number in range(30)]
+        events = [good(api.post("/events", json=one))["event_id"] for one in sent]
     held = [claim["record"]["id"] for claim in claims]
     ended, held = held[:16], held[16:]
     return {
@@ -105,6 +113,16 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "/timers/{timer} every_seconds": [None],
         "/timers/{timer} event": [{"type": "ping"}],
         "/timers/{timer} revision": [1, None],
+        "/schedules/{name} name": schedules[:30],
+        **{f"/schedules/{{name}}/{act} name": schedules[30:] for act in SCHEDULE_ACTS},
+        **{f"/schedules/{path} cron": ["0 0 1 1 *"] for path in ("{name}", "preview")},
+        **{f"/schedules/{path} every_seconds": [None] for path in ("{name}", "preview")},
+        **{f"/schedules/{path} timezone": ["UTC", "Europe/Paris"] for path in ("{name}", "preview")},
+        **{f"/schedules/{path} target": [ticking] for path in ("{name}", "preview")},
+        "/schedules/preview after": [None, FAR],
+        "/schedules/{name}/next after": ["2027-01-01T00:00:00Z"],
+        "/schedules/{name}/backfill start": ["2020-01-01T00:00:00Z"],
+        "/schedules/{name}/backfill end": ["2021-01-02T00:00:00Z"],
         "/kv/{namespace}/{key} namespace": ["space"],
         "/kv/{namespace}/{key} key": keys,
         "/kv/{namespace}/{key} revision": [None],
@@ -114,6 +132,23 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "/inbox/{consumer}/{event_id} event_id": ["seen", *(fresh("event") for _ in range(10))],
         "/inbox/{consumer}/{event_id} kv": [{}, {"space": {"made": 1}}],
         "/inbox/{consumer}/{event_id} records": [[]],
+        "/events/{event_id} event_id": events,
+        "/events/{event_id}/scope event_id": events,
+        "/events/{event_id}/scope scope": ["top"],
+        "/events event_id": [f"evt_{fresh('own')}" for _ in range(40)],
+        "/events id": [fresh("sent") for _ in range(40)],
+        "/events source": ["/s"],
+        "/events type": ["ping"],
+        "/events scope": ["top"],
+        "/events time": [FAR],
+        "/events datacontenttype": [None],
+        "/events dataschema": [None],
+        "/events data_base64": [None],
+        "/correlations work": ["work"],
+        "/correlations keys": [[{"source": "/s", "external_id": f"{number}"}] for number in range(20)],
+        "/correlations source": [None],
+        "/correlations external_id": [None],
+        "correlations": [[]],
         "epoch": [1],
         "match": [{}, {"n": {"$gte": 0}}],
         "parents": [[], records[:1]],

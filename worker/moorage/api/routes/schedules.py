@@ -21,14 +21,16 @@ from moorage.api.fields import (
     fails,
     page_of,
 )
-from moorage.api.operations import BodyName, ScopeName
+from moorage.api.operation_parts import BodyName, ScopeName
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.journal.wake import REPAIR_MS
 from moorage.kernel.errors import (
+    BlobBusy,
     BodyInvalid,
     BodyUnknown,
     CursorMismatch,
+    ExecutionRecoveryMismatch,
     IdempotencyConflict,
     InputInvalid,
     KindConflict,
@@ -37,6 +39,7 @@ from moorage.kernel.errors import (
     RunMetadataTooLarge,
     ScheduleConflict,
     ScheduleUnknown,
+    StorageCapabilityMissing,
 )
 from moorage.kernel.instants import Instant, parse
 from moorage.kernel.limits import (
@@ -294,7 +297,8 @@ async def resume_schedule(request: ApiRequest, name: Name) -> Response:
     "/schedules/{name}/trigger",
     status_code=201,
     response_model=TriggerShown,
-    responses=_AGAIN | fails(*_CHANGING, KindConflict, IdempotencyConflict),
+    responses=_AGAIN
+    | fails(*_CHANGING, KindConflict, IdempotencyConflict, BlobBusy, ExecutionRecoveryMismatch, StorageCapabilityMissing),
 )
 async def trigger_schedule(request: ApiRequest, name: Name) -> Response:
     """Let a window come now, paused or not; its start is this instant, and the overlap policy holds for it."""
