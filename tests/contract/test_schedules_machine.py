@@ -234,5 +234,5 @@ def _no_loop_is_left() -> Iterator[None]:
 
 TestScheduleMachine = pytest.mark.clause("schedules.window")(ScheduleMachine.TestCase)
 TestScheduleMachine.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

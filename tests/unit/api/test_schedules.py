@@ -17,6 +17,7 @@ from moorage.kernel.instants import Instant, after, parse, render
 from moorage.kernel.limits import (
     CATCH_UP_SECONDS,
     CATCH_UP_WINDOWS,
+    CONFIG_BYTES,
     EVERY_SECONDS,
     SCHEDULE_BACKFILL,
     SCHEDULE_PREVIEW,
@@ -577,3 +578,18 @@ async def test_a_run_that_its_scope_refuses_is_on_record(api: httpx.AsyncClient,
     run = (await api.get(f"/runs/{refused['run_id']}")).json()
     assert run["status"] == "failed"
     assert run["error"]["code"] in ("ExecutionPinMismatch", "ExecutionBusy")
+
+
+async def test_bounds_are_inclusive(api: httpx.AsyncClient) -> None:
+    await put(api, every_seconds=int(EVERY_SECONDS), catch_up_seconds=int(CATCH_UP_SECONDS))
+    room = int(CONFIG_BYTES) - len('{"body":"echo","input":""}')
+    await put(api, target={"body": "echo", "input": "x" * room})
+    answer = await api.put("/schedules/s", json={**HOURLY, "target": {"body": "echo", "input": "x" * (room + 1)}})
+    assert [answer.status_code, answer.json()["errors"][0]["pointer"]] == [422, "/target"]
+
+
+async def test_an_input_too_large_for_its_row_goes_through_the_bucket(api: httpx.AsyncClient, house: House) -> None:
+    await put(api, target={"body": "echo", "input": "x" * 60_000})
+    await pass_time(house, HOUR)
+    [only] = await triggers(api)
+    assert (await api.get(f"/runs/{only['run_id']}")).json()["result"] == "x" * 60_000
