@@ -41,6 +41,7 @@ FILLINGS = {
 
 _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and those set aside before it"
 _WAITING = "a partial index of the schedules of which windows wait for their turn: people declare schedules"
+_UNROUTED = "the partial index of events that nobody has routed: those of the last moments"
 _COUNTED = "an operator counts what is under way, when they look at the storage"
 _NEWEST = "LIMIT in the order of an index: reads as many of the newest, and of the dead, as an operator's summary counts"
 SCANS = {
@@ -59,6 +60,11 @@ SCANS = {
     "messages.inbox_statements.EARLIEST_OLD": _FIRST_DUE,
     "messages.inbox_statements.OLD": _FIRST_DUE,
     "timers.timer_statements.EARLIEST": _FIRST_DUE,
+    "messages.wait_statements.EARLIEST_UNROUTED": _UNROUTED,
+    "messages.wait_statements.FIRST_UNROUTED": _UNROUTED,
+    "messages.wait_statements.NONE_UNROUTED": _UNROUTED,
+    "messages.wait_statements.UNROUTED": _UNROUTED,
+    "messages.wait_statements.UNROUTED_WITH": _UNROUTED,
     "messages.outbox_statements.EARLIEST_REMOVAL": _FIRST_DUE,
     "messages.outbox_statements.REMOVALS": _FIRST_DUE,
     "messages.delivery_list_statements.SUMMARY": _NEWEST,
