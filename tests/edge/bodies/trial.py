@@ -1,5 +1,6 @@
 """What tests start: steps in a row and side by side, waits of every kind, requests to a party that the test drives."""
 
+import asyncio
 from typing import Any
 
 from pydantic import BaseModel
@@ -93,3 +94,21 @@ async def crash(run: Run, given: Wait) -> Any:
     first = await run.fetch("first", f"{given.party}/count/first")
     await run.fetch("second", f"{given.party}/hang/second", timeout=60)
     return first.json()
+
+
+class Order(BaseModel):
+    """An order that is paid with an event, and how long that takes: steps before, in seconds, and at most."""
+
+    order: str
+    before: float = 0
+    timeout: float | None = 60
+
+
+@body("trial.order", effects=["begin", "paid"])
+async def order(run: Run, given: Order) -> Any:
+    """A step, and then a wait for the payment."""
+    await run.step("begin", lambda: asyncio.sleep(given.before))
+    paid = await run.wait_event(
+        "paid", types=["payment.received"], match={"order": given.order}, keys=[given.order], timeout=given.timeout
+    ).outcome()
+    return "timed out" if paid.event is None else {"amount": paid.event.data["amount"], "event": paid.event.event_id}
