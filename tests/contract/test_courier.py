@@ -7,13 +7,14 @@ import pytest
 
 from moorage.catalog.access import Caller, Grant
 from moorage.history.query import entries
-from moorage.kernel.errors import DestinationUnknown, Forbidden
+from moorage.kernel.errors import DestinationUnknown, ExecutionRecoveryMismatch, Forbidden
 from moorage.kernel.instants import after
 from moorage.kernel.limits import DELIVERY_DELAY_SECONDS
 from moorage.messages import circuit, redeliver
 from moorage.messages.circuit import FAILURES, LONGEST_SECONDS, OPEN_SECONDS
-from moorage.messages.courier import COMING_SECONDS
+from moorage.messages.courier import COMING_SECONDS, Courier
 from moorage.messages.leasing import MARGIN_SECONDS, destination_of, lease
+from moorage.messages.sending import Sender
 from tests.contract.adapters import Store
 from tests.contract.dock import ROOT, START, Dock, Got
 
@@ -278,3 +279,36 @@ async def test_a_destination_that_asks_for_time_gets_it_whole(dock: Dock) -> Non
     await dock.clock()
     assert await dock.states() == ["delivered"] * 3
     assert [row["attempts"] for row in await dock.rows()] == [2, 2, 1]
+
+
+@pytest.mark.clause("store.recovery-identity")
+async def test_nothing_is_sent_where_no_effect_may_be_admitted(dock: Dock) -> None:
+    async def refuse() -> None:
+        raise ExecutionRecoveryMismatch
+
+    await dock.insert(1)
+    sender = Sender(dock.subscriber, dock.secrets.get)
+    courier = Courier("there", dock.database, lambda: dock.now, sender, lambda: 1.0, dock.woken.append, refuse)
+    courier.tell()
+    await courier.settled()
+    assert dock.subscriber.got == []
+    row = await dock.row()
+    assert (row["state"], row["attempts"]) == ("pending", 0)
+
+
+async def test_a_policy_that_changes_meanwhile_does_not_outlast_the_lease(dock: Dock) -> None:
+    await dock.declare(timeout_seconds=1)
+    await dock.insert(1, 2)
+    await dock.send()
+    until = []
+
+    async def slower(got: Got) -> httpx.Response:
+        until.append((await dock.row(int(got.id[4:])))["leased_until"])
+        await dock.declare(timeout_seconds=60)
+        return httpx.Response(200)
+
+    dock.subscriber.answer = slower
+    for position in (3, 4):
+        await dock.insert(position)
+        await dock.send()
+    assert until == [after(START, 1 + MARGIN_SECONDS), after(START, 60 + MARGIN_SECONDS)]

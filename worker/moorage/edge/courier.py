@@ -81,7 +81,8 @@ class _Post:
         self._bells = BellStubs(env, isolate.quiet, self._later)
         settings = isolate.ports.settings
         sender = Sender(FetchTransport(allow_local=settings.allow_local), isolate.ports.secret, settings.allow_local)
-        self._courier = courier.Courier(destination, self._database, isolate.now, sender, random.random, self._wake)
+        admit = isolate.ports.admit_effects
+        self._courier = courier.Courier(destination, self._database, isolate.now, sender, random.random, self._wake, admit)
         self.driver = Driver(_Held(self._courier), set_alarm)
 
     def _database(self) -> Database:

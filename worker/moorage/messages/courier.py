@@ -9,7 +9,7 @@ Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -53,9 +53,13 @@ class DeliveriesDue:
         return len(told.rows)
 
 
+async def _always() -> None:
+    """Anything may be done."""
+
+
 class Courier:
     """Sends to one destination. `database` gives a fresh Database for each transaction, `random` a number from 0 to 1, and
-    `wake` is told when there is something to do again."""
+    `wake` is told when there is something to do again. `admit` raises where nothing with an effect may be done."""
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Courier:
         sender: Sender,
         random: Callable[[], float],
         wake: Wake,
+        admit: Callable[[], Awaitable[None]] = _always,
     ) -> None:
         self._destination = destination
         self._database = database
@@ -72,6 +77,7 @@ class Courier:
         self._sender = sender
         self._random = random
         self._wake = wake
+        self._admit = admit
         self._known: Destination | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._told = asyncio.Event()
@@ -114,6 +120,7 @@ class Courier:
     async def _look(self) -> Instant | None:
         """Lease what may be sent and begin to send it; answers when there is something to do again."""
         self._told.clear()
+        await self._admit()
         if self._known is None:
             self._known = await destination_of(self._database(), self._destination)
         if self._known is None:
