@@ -58,9 +58,9 @@ def several(work: Callable[[int], T]) -> list[T]:
 
 
 def check(runs: Desk, what: str, one: Callable[[int], tuple[str, str]], before: float = 0) -> list[tuple[str, str]]:
-    """A hundred repeats: each run has got its very event, which was matched once. Three more, with nothing beside them, go on
-    within a second of reaching their waits: they take no longer in all than a second and what comes before. A machine that
-    is busy with other things gets as much more as it is busy."""
+    """A hundred repeats: each run has got its very event, which was matched once. Three more, with nothing beside them, go
+    on within a second of reaching their waits: they take no longer in all than a second and what comes before. A machine
+    that is busy with other things gets as much more as it is busy."""
     busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     alone = [paid(runs, *one(-1)) - before for _ in range(3)]
     sent = several(one)
@@ -69,8 +69,10 @@ def check(runs: Desk, what: str, one: Callable[[int], tuple[str, str]], before: 
     assert max(alone) < busy
     for _, event in sent[::20]:
         told = good(runs.api.get("/history", params={"subject": event}))["items"]
-        assert len([one for one in told if one["type"] == "event.matched"]) <= 1, told
-        assert shown(runs, event)["disposition"] == "woke"
+        taken = [one for one in told if one["type"] == "event.matched"]
+        routed = [one["data"]["waits"] for one in told if one["type"] == "event.routed"]
+        # The wait took it when it was stored, or routing brought it there.
+        assert len(taken) == 1 or (routed, taken) == ([1], []), told
     return sent
 
 
