@@ -65,6 +65,15 @@ UPDATE leases SET epoch = epoch + 1, owner = NULL, expires_at = NULL WHERE owner
 """
 _FENCE_LEASES: Final = "UPDATE leases SET epoch = epoch + 1 WHERE owner IS NULL"
 
+# What was being sent is due at once, with the same identity and bytes: whether it arrived is not known. Whoever sends it
+# still can write down nothing.
+_LET_GO_OF_DELIVERIES: Final = """
+UPDATE deliveries SET epoch = epoch + 1, leased_until = NULL,
+    next_attempt_at = CASE WHEN leased_until IS NULL THEN next_attempt_at ELSE :now END
+WHERE state = 'pending'
+"""
+_REST_COURIERS: Final = "UPDATE couriers SET poke_at = NULL WHERE poke_at IS NOT NULL"
+
 # Binds the identity in its next generation. The object that it names is written before anybody opens the database.
 _BIND: Final = """
 UPDATE recovery SET generation = :generation, object_sha256 = :object_sha256, updated_at = :now, confirmed_at = :now
@@ -104,6 +113,8 @@ async def fence(snapshot: Snapshot, now: Instant, backup: str) -> Fenced:
     tx.run(_LET_GO_OF_EXECUTIONS)
     tx.run(_FENCE_LEASES)
     leases = tx.run(_LET_GO_OF_LEASES)
+    tx.run(_LET_GO_OF_DELIVERIES)
+    tx.run(_REST_COURIERS)
     guards = tx.run(_GUARDS)
     tx.run(_BIND, identity=identity.identity, generation=generation, object_sha256=canonical.digest(identity.text()))
     await snapshot.commit(tx)

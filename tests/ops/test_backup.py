@@ -37,7 +37,7 @@ __all__ = ["schema"]
 pytestmark = pytest.mark.clause("store.backup")
 
 NOW = Instant(START + 10_000)
-OF_THE_INSTANT = {"at": 0, "updated_at": 0, "confirmed_at": 0, "wake_at": 0, "data": ""}
+OF_THE_INSTANT = {"at": 0, "updated_at": 0, "confirmed_at": 0, "wake_at": 0, "next_attempt_at": 0, "data": ""}
 """What two restores of one backup tell of themselves, and so differently."""
 
 
@@ -107,6 +107,12 @@ def scene(schema: str, tmp_path: Path) -> Scene:
     claims, digests, last = asyncio.run(_play(house))
     connection.execute(
         "INSERT INTO leases (key, epoch, owner, expires_at) VALUES ('k', 4, 'me', 9e15), ('free', 2, NULL, NULL)"
+    )
+    connection.execute(
+        "INSERT INTO deliveries (delivery_id, subscription, destination, event_id, type, aggregate_id, position, generation,"
+        " state, attempts, epoch, next_attempt_at, leased_until, occurred_at, created_at, body) VALUES"
+        " ('sent', 's', 'd', 'e1', 't', 'a', 1, 1, 'pending', 1, 3, 9e12, 9e12, 1, 1, '{}'),"
+        " ('waits', 's', 'd', 'e2', 't', 'a', 2, 1, 'pending', 1, 3, 9e12, NULL, 1, 1, '{}')"
     )
     return Scene(HostSource(house, bucket), claims, digests, last)
 
@@ -359,6 +365,13 @@ def test_who_held_a_record_is_fenced_from_it(scene: Scene, made: tuple[Path, Man
 def rows(file: Path, sql: str, *values: Any) -> list[dict[str, Any]]:
     with closing(connect(file)) as connection:
         return [dict(row) for row in connection.execute(sql, values)]
+
+
+@pytest.mark.clause("outbox.deliver")
+def test_what_was_being_sent_is_sent_again_and_its_sender_is_fenced(made: tuple[Path, Manifest]) -> None:
+    file, _ = fenced(made)
+    told = rows(file, "SELECT delivery_id, epoch, attempts, next_attempt_at, leased_until FROM deliveries ORDER BY position")
+    assert [tuple(one.values()) for one in told] == [("sent", 4, 1, NOW, None), ("waits", 4, 1, 9 * 10**12, None)]
 
 
 def test_what_was_held_can_be_claimed_again_and_history_says_so(scene: Scene, made: tuple[Path, Manifest]) -> None:
