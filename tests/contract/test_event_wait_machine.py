@@ -330,6 +330,6 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWaitsForEvents = pytest.mark.clause("waits.match", "inbox.two-checkpoints")(Machine.TestCase)

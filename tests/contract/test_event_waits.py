@@ -19,12 +19,12 @@ from moorage.messages import routing, wait_statements, waits
 from moorage.messages.matching import Filter
 from moorage.messages.routing import UnroutedEvents
 from moorage.messages.waits import EventWaitTimeouts
-from moorage.runs import stop
+from moorage.runs import restart, stop
 from moorage.runs.due import RunsDue
-from moorage.runs.protocol import Claimed, Close, Execution, Failure, GiveUp, Recorded, Suspend
+from moorage.runs.protocol import BodyInfo, Claimed, Close, Execution, Failure, GiveUp, Recorded, Suspend
 from moorage.store.transaction import Reading
 from tests.contract.adapters import Store
-from tests.contract.harbor import ROOT, claim, entry, key, put, record, text, value
+from tests.contract.harbor import BODIES, ROOT, TRACE, claim, entry, key, put, record, text, value
 from tests.contract.quay import HOUR, Quay, received, wait
 
 SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
@@ -416,3 +416,25 @@ async def test_what_nobody_routed_falls_due_and_so_do_timeouts(quay: Quay) -> No
     assert history.PAGE
     assert routing.ROUTER not in {row["subject"] for row in await quay.rows("history")}
     assert text((await quay.apply(execution.fence, wait("a")))[0]) == f'{{"timed_out":"{render(until)}"}}'
+
+
+@pytest.mark.clause("waits.match")
+async def test_a_run_that_is_restarted_takes_no_event_again_that_it_kept(quay: Quay) -> None:
+    execution = await quay.opened(scope="job")
+    await quay.send("order-7")
+    await quay.apply(execution.fence, wait("kept"), wait("open", keys=["other"]))
+    await quay.send("order-7")
+    await quay.apply(execution.fence, Close("failed", error=Failure("Permanent", "x")))
+
+    async def body(name: str) -> BodyInfo:
+        return BODIES[name]
+
+    await restart.restart(
+        quay.store.db(), None, ROOT, quay.now, execution.run_id, body, TRACE, "mended", check=lambda info, value: None
+    )
+    again = await quay.opened(scope="job")
+    assert again.execution_id != execution.execution_id
+    assert received(again.entries[0])["event"]["id"] == "d1"
+    assert await quay.states() == {"kept": "woken"}
+    [outcome] = await quay.apply(again.fence, wait("next"))
+    assert received(outcome)["event"]["id"] == "d2"

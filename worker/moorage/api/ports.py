@@ -201,8 +201,8 @@ class Ports:
     """Told, after each commit that appends to history, the types of what was appended. Returns at once and never fails."""
     later: Callable[[Coroutine[Any, Any, None]], Any] = field(default_factory=Beside)
     """Runs what a request leaves to be done beside it, at the latest for as long as the platform lets it."""
-    routing: Routing = field(default_factory=lambda: Routing(lambda: time.monotonic() * 1000))
-    lateness: Lateness = field(default_factory=lambda: Lateness((), time.monotonic))
+    routing: Routing = field(default_factory=lambda: Routing(time.perf_counter))
+    lateness: Lateness = field(default_factory=lambda: Lateness((), time.perf_counter))
 
     async def admit_effects(self) -> None:
         """Raise unless work that has effects may be admitted (clauses store.incomplete, store.recovery-identity).

@@ -26,10 +26,10 @@ Later = Callable[[Coroutine[Any, Any, None]], Any]
 
 
 class Routing:
-    """The passes of one isolate. `ticks` are milliseconds on any steady scale."""
+    """The passes of one isolate. `seconds` are of any steady scale."""
 
-    def __init__(self, ticks: Callable[[], float]) -> None:
-        self._ticks = ticks
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
         self._until = 0.0
         self._again = False
 
@@ -40,10 +40,10 @@ class Routing:
         Returns at once and never fails."""
         if ACCEPTED not in types:
             return
-        if self._ticks() < self._until:
+        if self._seconds() < self._until:
             self._again = True
             return
-        self._until = self._ticks() + _LOST_SECONDS * 1000
+        self._until = self._seconds() + _LOST_SECONDS
         later(self._route(database, now))
 
     async def _route(self, database: Callable[[], Database], now: Callable[[], Instant]) -> None:
@@ -53,7 +53,7 @@ class Routing:
                 more = await route_unrouted(database(), now())
                 if not more and not self._again:
                     return
-                self._until = self._ticks() + _LOST_SECONDS * 1000
+                self._until = self._seconds() + _LOST_SECONDS
         except MoorageError as error:
             log.warning("events are left to the Clock to be routed: %s", error.code)
         finally:
