@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from moorage.catalog.access import Grant
 from moorage.history import statements as history
-from moorage.kernel.errors import ExecutionWoken, LeaseFenced, PatternInvalid, RequestInvalid
+from moorage.kernel.errors import ExecutionWoken, Forbidden, LeaseFenced, PatternInvalid, RequestInvalid
 from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import (
     EVENT_DATA_BYTES,
@@ -24,7 +25,7 @@ from moorage.runs.due import RunsDue
 from moorage.runs.protocol import BodyInfo, Claimed, Close, Execution, Failure, GiveUp, Recorded, Suspend
 from moorage.store.transaction import Reading
 from tests.contract.adapters import Store
-from tests.contract.harbor import BODIES, ROOT, TRACE, claim, entry, key, put, record, text, value
+from tests.contract.harbor import BODIES, ROOT, TRACE, claim, credential, entry, key, put, record, text, value
 from tests.contract.quay import HOUR, Quay, received, wait
 
 SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
@@ -250,6 +251,21 @@ async def test_the_largest_event_is_recorded_whole(quay: Quay) -> None:
     [outcome] = await quay.apply(execution.fence, wait(match={"a": {"$exists": True}}))
     told = received(outcome)["event"]
     assert (told["data"], told["attributes"]["comment"]) == (data, 'ü"\\/\x7f')
+
+
+@pytest.mark.clause("waits.match", "catalog.grants")
+async def test_a_run_waits_for_no_event_that_whoever_started_it_may_not_read(quay: Quay) -> None:
+    quay.caller = await credential(
+        quay.store, "ann", Grant(frozenset({"execute"}), ("*",)), Grant(frozenset({"read"}), ("payment.received",))
+    )
+    await quay.send("order-7")
+    execution = await quay.opened()
+    for refused in (wait(), wait(types=["payment.received", "other"]), wait(keys=(), types=["other"])):
+        with pytest.raises(Forbidden):
+            await quay.apply(execution.fence, refused)
+    assert await quay.rows("event_waits") == []
+    [outcome] = await quay.apply(execution.fence, wait(types=["payment.received"]))
+    assert received(outcome)["event"]["id"] == "d1"
 
 
 # --- timeouts -----------------------------------------------------------------------------------------------------------

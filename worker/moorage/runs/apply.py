@@ -173,6 +173,7 @@ class _Applying:
                 self._planner.principal = await ports.principal(ports.db, self._fence)
             except LeaseFenced:
                 return await self._lost(), []
+            events.demand(self._planner.principal.caller, self._operations)
         fresh = False
         wanted = events.wanted(self._operations)
         if wanted:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from moorage.catalog.access import Caller
 from moorage.journal.model import EntryKey
-from moorage.kernel.errors import RequestInvalid
+from moorage.kernel.errors import Forbidden, RequestInvalid
 from moorage.kernel.limits import EVENT_LOOK_BACK_SECONDS
 from moorage.messages.matching import Filter
 from moorage.messages.waits import Wanted
@@ -17,6 +18,19 @@ def check(operation: AwaitEvent) -> None:
     if not (math.isfinite(seconds) and 0 <= seconds <= EVENT_LOOK_BACK_SECONDS):
         raise RequestInvalid(f"a wait for an event looks back 0 to {EVENT_LOOK_BACK_SECONDS} seconds")
     Filter.checked(operation.keys, operation.types, operation.match)
+
+
+def demand(caller: Caller, operations: Sequence[Operation]) -> None:
+    """Raise Forbidden unless whoever started the run may read what it waits for: who may not read events of all types has to
+    name types, each of which it may read."""
+    if caller.may("read"):
+        return
+    for one in operations:
+        if isinstance(one, AwaitEvent):
+            if not one.types:
+                raise Forbidden("the credential does not grant reading events of every type: name types that it may read")
+            for type_ in one.types:
+                caller.demand_whole("read", type_)
 
 
 def wanted(operations: Sequence[Operation]) -> list[Wanted]:

@@ -47,7 +47,7 @@ Once = StartChild | Publish | CommitCursor
 ONCE: Final = (StartChild, Publish, CommitCursor)
 """Operations that do something beside their entry, which must not be done again."""
 
-ACTING: Final[frozenset[type]] = frozenset({Mint, *ONCE})
+ACTING: Final[frozenset[type]] = frozenset({Mint, AwaitEvent, *ONCE})
 """Operations that are done as whoever started the run."""
 
 

@@ -264,7 +264,8 @@ class AwaitEvent:
     accepted up to `look_back_seconds` before. An event is recorded for one wait of an execution at most. The recorded value
     is `{"event": {"accepted_at", "attributes", "data"?, "event_id", "id", "keys", "source", "type"}}` or
     `{"timed_out": timeout_at}`. Asked again, a wait that stands is the same one, whatever this says of its boundary and its
-    timeout. Raises EventMatched when events come faster than they can be looked at, and PatternInvalid.
+    timeout. Whoever started the run may read the events: all types, or those that are named. Raises Forbidden otherwise,
+    EventMatched when events come faster than they can be looked at, and PatternInvalid.
     """
 
     key: EntryKey
