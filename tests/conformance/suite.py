@@ -273,6 +273,7 @@ class Conformance:
         async def receives(run: Run) -> Any:
             early = await run.wait_event("early", keys=["early"], types=["paid"])
             late = [await run.wait_event("late", keys=["late"], match={"n": {"$gt": 1}}, input=n) for n in range(2)]
+            over: str | None = None
             try:
                 await run.wait_event("never", keys=["nobody"], timeout=30)
             except TimedOut as error:

@@ -59,6 +59,7 @@ async def test_a_destination_is_declared_whole_and_declared_again(store: Store) 
         "secret": None,
         "dedup_window_seconds": None,
         "publication": False,
+        "delivery": {"concurrency": 4, "ordered": False, "max_attempts": 24, "timeout_seconds": 15},
         "created_at": "2027-01-15T08:00:00.000Z",
         "updated_at": "2027-01-15T08:00:00.000Z",
     }

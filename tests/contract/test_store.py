@@ -461,7 +461,7 @@ async def test_a_missing_table_is_named_and_not_made_again(store: Store, table: 
 
 @pytest.mark.clause("store.schema", "store.record-format")
 @pytest.mark.parametrize("fact", ["schema", "record_format"])
-@pytest.mark.parametrize("value", ["0", "1", "2", "4", "1000000", "one", ""])
+@pytest.mark.parametrize("value", ["0", "1", "3", "5", "1000000", "one", ""])
 async def test_another_schema_or_format_is_refused_and_left_alone(store: Store, fact: str, value: str) -> None:
     await store.sql("UPDATE moorage SET value = ? WHERE key = ?", value, fact)
     before = await dump(store)

@@ -20,7 +20,7 @@ def test_the_contract_reads() -> None:
     assert clauses["store.atomic"].built
     assert clauses["store.atomic"].edge
     assert clauses["runs.substrate"].built
-    assert not clauses["kv.ops"].built
+    assert not clauses["tasks.submit"].built
     assert len(clauses) > 200
 
 

@@ -59,7 +59,7 @@ async def test_a_body_gets_the_event_that_it_waits_for() -> None:
 async def test_a_wait_that_times_out_says_so_and_a_replay_reads_the_same(span: Any) -> None:
     @body("waits", effects=["paid", "after"])
     async def waits(run: Run) -> Any:
-        told: list[str] = []
+        told: list[str | None] = []
         try:
             await run.wait_event("paid", keys=["k"], timeout=span)
         except TimedOut as error:

@@ -50,8 +50,8 @@ APART_BYTES: Final = 200_000
 
 
 _RESERVED: Final = tuple(
-    "rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ ses_ upl_ evt_ dlv_ kind: sender: destination: scope: interest: timer: schedule:"
-    " subscription: kv: inbox:".split()
+    "rec_ run_ exe_ awk_ grd_ crd_ clm_ req_ ses_ upl_ evt_ dlv_ kind: sender: destination: scope: interest: timer:"
+    " schedule: subscription: kv: inbox:".split()
 )
 """How the ids of the runtime begin, and the names under which history keeps what is no record."""
 
