@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -12,11 +14,14 @@ import typer
 
 from ops.bodies_folder import BodiesOption, bundle_with, check_bodies
 from ops.bundle import build_bundle
+from ops.failure import CommandFailed
 from ops.local.config import read_config
 from ops.local.edge import ALLOW_LOCAL, EdgeConfig, EdgeFailed, LocalEdge
 from ops.setup import paths
 
 TEST_CLOCK = "MOORAGE_TEST_CLOCK"
+_SECRET = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_OWN = "MOORAGE_ROOT_TOKEN"
 
 
 class _Stopped(Exception):
@@ -34,6 +39,10 @@ def command(
     allow_local: Annotated[
         bool, typer.Option("--allow-local", help="Let bodies and destinations reach this machine's own networks.")
     ] = False,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A secret for the Worker, from this terminal's environment; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Run Moorage on this machine, on a real workerd, until Ctrl-C."""
@@ -41,9 +50,23 @@ def command(
         signal.signal(number, _stop)
     try:
         variables = {TEST_CLOCK: test_clock, ALLOW_LOCAL: allow_local}
-        _serve(port, state, root_token, [name for name, wanted in variables.items() if wanted], bodies, as_json)
+        bound = {**secrets_of(secret or ()), **{name: "1" for name, wanted in variables.items() if wanted}}
+        _serve(port, state, root_token, bound, bodies, as_json)
     except _Stopped:
         return
+
+
+def secrets_of(names: Sequence[str]) -> dict[str, str]:
+    """The secrets of these names, as the environment has them. Raises CommandFailed for one that it has not, for a name that
+    `env:NAME` could not say, and for the root token, which has an option of its own."""
+    found: dict[str, str] = {}
+    for name in names:
+        if _SECRET.fullmatch(name) is None or name == _OWN:
+            raise CommandFailed(f"{name!r} is no secret's name: upper-case letters, digits and underscores, not {_OWN}")
+        if not os.environ.get(name):
+            raise CommandFailed(f"the environment has no {name}")
+        found[name] = os.environ[name]
+    return found
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
@@ -53,7 +76,9 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise _Stopped
 
 
-def _serve(port: int, state: Path, root_token: str | None, wanted: list[str], bodies: Path | None, as_json: bool) -> None:
+def _serve(
+    port: int, state: Path, root_token: str | None, bound: Mapping[str, str], bodies: Path | None, as_json: bool
+) -> None:
     wrangler_config = paths.ROOT / "wrangler.toml"
     read_config(wrangler_config)  # a broken file is named before wrangler words it at length
     names: list[str] = []
@@ -62,7 +87,7 @@ def _serve(port: int, state: Path, root_token: str | None, wanted: list[str], bo
     else:
         names = check_bodies(bodies)
         bundle = bundle_with(bodies)
-    config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, dict.fromkeys(wanted, "1"), echo=True)
+    config = EdgeConfig(state, bundle.path, wrangler_config, port, root_token, bound, echo=True)
     with LocalEdge(config) as edge:
         _announce(edge, state, names, as_json)
         status = edge.wait()

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from ops.failure import CommandFailed
 from ops.local.entrypoints import EntryInvalid, entry_classes
 from ops.setup import paths
+from ops.up import secrets_of
 from tests.edge.http import ask_url
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("edge.local")]
@@ -47,6 +49,16 @@ def test_up_answers_until_a_signal_and_exits_zero(running: subprocess.Popen[str]
     os.kill(running.pid, number)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (0, "", "")
+
+
+def test_secrets_come_from_the_environment_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_SECRET", "whsec_c2VjcmV0")
+    monkeypatch.delenv("OTHER", raising=False)
+    assert secrets_of(["CRM_SECRET"]) == {"CRM_SECRET": "whsec_c2VjcmV0"}
+    for name in ("OTHER", "crm", "MOORAGE_ROOT_TOKEN", ""):
+        with pytest.raises(CommandFailed) as refused:
+            secrets_of(["CRM_SECRET", name])
+        assert "c2VjcmV0" not in str(refused.value)
 
 
 def test_a_taken_port_is_one_line_and_a_nonzero_exit(tmp_path: Path) -> None:
