@@ -9,10 +9,12 @@ from moorage.catalog import declare, destinations
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.catalog.model import DestinationDeclaration, KindDeclaration
+from moorage.history.query import Entry
 from moorage.kernel.errors import RecordEnded, StorageBindingUnavailable, SubscriptionUnknown
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import FAN_OUT_BATCH
 from moorage.messages import subscriptions
+from moorage.messages.domain_events import event_id_of
 from moorage.messages.fan_out import OutboxFanOut
 from moorage.messages.subscriptions import Declaration
 from moorage.records import cancel, publish
@@ -167,7 +169,7 @@ class Play:
         reached = rows[0]["position"]
         assert reached == meant.position or (meant.active and meant.position < reached <= meant.position + FAN_OUT_BATCH)
         found = await self.store.sql("SELECT * FROM history WHERE position > ? AND position <= ?", meant.position, reached)
-        told = {(name, f"dom_{entry['position']:016d}") for entry in found if self.fits(meant.declaration, entry)}
+        told = {(name, event_id_of(Entry.of(entry))) for entry in found if self.fits(meant.declaration, entry)}
         self.expected |= told
         meant.position = reached
 

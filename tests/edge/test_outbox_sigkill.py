@@ -127,7 +127,9 @@ def test_one_delivery_for_each_committed_entry_and_none_else(edge_factory: EdgeF
         assert [one["behind"] for one in everything(api, "/subscriptions")] == [0, 0]
         history = everything(api, "/history")
         deliveries = everything(api, "/deliveries")
-    committed = {f"dom_{e['position']:016d}": e["subject"] for e in history if e["type"] == "record.published"}
+    positions = {f"dom_{e['position']:016d}": e["subject"] for e in history if e["type"] == "record.published"}
+    committed = {one["event_id"]: positions[one["event_id"].rpartition("_")[0]] for one in deliveries}
+    assert sorted(committed.values()) == sorted(positions.values())
     assert publishers.answered <= set(committed.values()) <= publishers.asked
     made = Counter((one["event_id"], one["subscription"]) for one in deliveries)
     assert made == Counter((event, name) for event in committed for name in ("one", "two"))

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from moorage.api.app import build_app
 from moorage.history.verify import verify as verify_chain
 from moorage.kernel.instants import Instant
+from moorage.messages.fan_out import OutboxFanOut
 from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import connect
 from ops.cli import assemble
@@ -372,6 +373,58 @@ def test_what_was_being_sent_is_sent_again_and_its_sender_is_fenced(made: tuple[
     file, _ = fenced(made)
     told = rows(file, "SELECT delivery_id, epoch, attempts, next_attempt_at, leased_until FROM deliveries ORDER BY position")
     assert [tuple(one.values()) for one in told] == [("sent", 4, 1, NOW, None), ("waits", 4, 1, 9 * 10**12, None)]
+
+
+async def told_of(house: House, publishing: int) -> dict[str, tuple[str, str]]:
+    """Publish, tell of everything, and answer what was told: each event's bytes and what it is about, by its id."""
+    async with client_of(build_app(house.ports())) as api:
+        for n in range(publishing):
+            await post(api, "/records", json={"kind": "doc", "body": {"n": n}})
+        while await OutboxFanOut("shop").fire(house.database(), house.now, "all"):
+            pass
+    found = house.connection.execute("SELECT event_id, body, aggregate_id FROM deliveries WHERE subscription = 'all'")
+    return {row["event_id"]: (row["body"], row["aggregate_id"]) for row in found}
+
+
+@pytest.mark.clause("outbox.deliver", "outbox.event-shape")
+def test_no_event_of_a_restored_database_has_the_id_of_another(scene: Scene, tmp_path: Path) -> None:
+    """Positions of history are given out again, and by two restores of one backup twice."""
+    live = scene.source.house
+
+    async def subscribe() -> None:
+        async with client_of(build_app(live.ports())) as api:
+            await api.put("/destinations/there", json={"url": "https://there.example/hook"})
+            await api.put("/subscriptions/all", json={"types": ["*"], "destination": "there"})
+
+    async def untold() -> str:
+        async with client_of(build_app(live.ports())) as api:
+            return str((await post(api, "/records", json={"kind": "doc", "body": {"n": 0}}))["id"])
+
+    asyncio.run(subscribe())
+    copied = asyncio.run(told_of(live, 3))
+    record = asyncio.run(untold())
+    create(scene.source, tmp_path / "backup", NOW)
+    live.now = NOW
+    timelines = [asyncio.run(told_of(live, 12))]
+    for number in (1, 2):
+        folder = tmp_path / f"backup-{number}"
+        shutil.copytree(tmp_path / "backup", folder)
+        with contents.opened(folder / "database.sqlite") as snapshot:
+            asyncio.run(fence(snapshot, Instant(NOW + number), "0" * 64))
+        ports = {"blobs": live.blobs, "frontiers": live.frontiers}
+        restored = House(connect(folder / "database.sqlite"), now=Instant(NOW + number), **ports)
+        timelines.append(asyncio.run(told_of(restored, 12)))
+        assert next(id_ for id_, (_, about) in timelines[-1].items() if about == record) == next(
+            id_ for id_, (_, about) in timelines[0].items() if about == record
+        ), "an entry of the copy is the same event, also where it is told later"
+    positions = [{id_.rpartition("_")[0] for id_ in one} for one in timelines]
+    assert len(positions[0] & positions[1] & positions[2]) >= len(copied) + 1 + 12, "positions were given out again"
+    for one in timelines:
+        assert copied.items() <= one.items()
+        for other in timelines:
+            shared = one.keys() & other.keys()
+            assert one is other or len(shared) == len(copied) + 1
+            assert {id_: one[id_] for id_ in shared} == {id_: other[id_] for id_ in shared}
 
 
 def test_what_was_held_can_be_claimed_again_and_history_says_so(scene: Scene, made: tuple[Path, Manifest]) -> None:

@@ -2,6 +2,7 @@
 completion.subscribe)."""
 
 import json
+import re
 from collections.abc import Awaitable
 from typing import Any
 
@@ -65,7 +66,8 @@ async def test_what_is_told_of_a_publication(api: httpx.AsyncClient, house: Hous
     shown = await told(api.get(f"/deliveries/{head['delivery_id']}"))
     sent = json.loads(shown["body"])
     [entry] = (await told(api.get("/history", params={"subject": record})))["items"]
-    event = f"dom_{entry['position']:016d}"
+    event = head["event_id"]
+    assert re.fullmatch(f"dom_{entry['position']:016d}_[0-9a-f]{{12}}", event)
     assert shown == {**head, "body": shown["body"]}
     assert (head["event_id"], head["type"], head["aggregate_id"], head["generation"]) == (
         event,

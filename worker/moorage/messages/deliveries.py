@@ -94,7 +94,7 @@ def plan(
             {
                 "delivery_id": id_,
                 "destination": destination,
-                "event_id": event_id_of(entry.position),
+                "event_id": event_id_of(entry),
                 "type": entry.type,
                 "aggregate_id": entry.subject,
                 "position": entry.position,

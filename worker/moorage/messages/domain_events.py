@@ -19,6 +19,9 @@ _PREFIX: Final = "dom_"
 _DIGITS: Final = 16
 """Digits of a position: text order is the order of the commits."""
 
+_DIGEST: Final = 12
+"""Hexadecimal digits of the digest of what the entry says."""
+
 _RUNS: Final = "run."
 
 _REFERENCES: Final = {
@@ -30,9 +33,16 @@ _REFERENCES: Final = {
 """Where what an entry is about is read, by the first word of its type."""
 
 
-def event_id_of(position: int) -> str:
-    """The id of the event that the entry at a position is; the same whenever and to whomever it is told."""
-    return f"{_PREFIX}{position:0{_DIGITS}d}"
+def event_id_of(entry: Entry) -> str:
+    """The id of the event that an entry is; the same whenever and to whomever it is told, and never that of another.
+
+    Its position alone would not do: a database that comes back from a copy gives out positions again. So the id is made of
+    what the entry says as well, its instant among that. An entry that was in the copy keeps its id, also where it is told
+    only after that.
+    """
+    data = canonical.compact(entry.data)  # of an entry that was edited too, which may have no canonical form
+    said = [entry.subject, entry.revision, entry.type, entry.actor, entry.at, entry.content_sha256, data]
+    return f"{_PREFIX}{entry.position:0{_DIGITS}d}_{canonical.digest(canonical.dumps(said))[:_DIGEST]}"
 
 
 def data_ref(entry: Entry) -> str:
@@ -44,7 +54,7 @@ def data_ref(entry: Entry) -> str:
 def domain_event(entry: Entry) -> dict[str, Any]:
     """What is told of an entry: no body of a record, no result, nothing of what its data holds but how a run stands."""
     told: dict[str, Any] = {
-        "event_id": event_id_of(entry.position),
+        "event_id": event_id_of(entry),
         "schema_version": SCHEMA_VERSION,
         "aggregate_id": entry.subject,
         "aggregate_revision": entry.revision,
@@ -66,7 +76,7 @@ def cloud_event(entry: Entry, project: str) -> str:
     return canonical.dumps(
         {
             "specversion": "1.0",
-            "id": event_id_of(entry.position),
+            "id": event_id_of(entry),
             "source": f"/moorage/{project}",
             "type": entry.type,
             "subject": entry.subject,
