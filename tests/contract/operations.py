@@ -530,7 +530,7 @@ async def given_up(world: World) -> str:
 async def lease_deliveries(world: World, db: Database, _: Any) -> Any:
     place = await leasing.destination_of(world.store.db(), "place")
     assert place is not None
-    return (await leasing.lease(db, NOW, place, 4, idle=True)).leased
+    return (await leasing.lease(db, NOW, place, 4)).leased
 
 
 async def leased(world: World) -> Leased:

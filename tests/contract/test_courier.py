@@ -80,6 +80,32 @@ async def test_no_more_are_under_way_than_the_policy_allows(dock: Dock) -> None:
     assert set(await dock.states()) == {"delivered"}
 
 
+async def test_what_comes_while_an_answer_is_slow_is_sent_beside_it(dock: Dock) -> None:
+    """The Clock tells of what comes next as soon as all that is due is under way: a slow answer holds up nothing else."""
+    await dock.declare(concurrency=2)
+    came, go = {"1": asyncio.Event(), "2": asyncio.Event()}, asyncio.Event()
+
+    async def slowly(got: Got) -> httpx.Response:
+        came[got.id[-1]].set()
+        if got.id.endswith("1"):
+            await go.wait()
+        return httpx.Response(200)
+
+    dock.subscriber.answer = slowly
+    await dock.insert(1)
+    first = asyncio.ensure_future(dock.clock())
+    await came["1"].wait()
+    await dock.insert(2)
+    second = asyncio.ensure_future(dock.clock())
+    try:
+        await asyncio.wait_for(came["2"].wait(), 5)
+    finally:
+        go.set()
+        told = (await first, await second)
+    assert told == (1, 1)
+    assert await dock.states() == ["delivered"] * 2
+
+
 async def test_where_order_is_kept_the_next_waits_for_the_one_before(dock: Dock) -> None:
     await dock.declare(ordered=True)
     await dock.insert(3, 1, 2)
@@ -117,7 +143,7 @@ async def test_a_lost_courier_s_lease_runs_out_and_the_same_is_sent_again(dock: 
     await dock.insert(1)
     known = await destination_of(dock.store.db(), "there")
     assert known is not None
-    [leased] = (await lease(dock.store.db(), dock.now, known, 4, idle=True)).leased
+    [leased] = (await lease(dock.store.db(), dock.now, known, 4)).leased
     assert await dock.clock() == 0
     assert await dock.due() == after(START, LEASE)
     dock.wait(LEASE - 0.001)
@@ -135,8 +161,8 @@ async def test_another_s_leases_count_and_the_last_attempt_may_be_lost_too(dock:
     await dock.insert(1, 2, 3)
     known = await destination_of(dock.store.db(), "there")
     assert known is not None
-    assert len((await lease(dock.store.db(), dock.now, known, 5, idle=True)).leased) == 2
-    assert (await lease(dock.store.db(), dock.now, known, 5, idle=True)).leased == []
+    assert len((await lease(dock.store.db(), dock.now, known, 5)).leased) == 2
+    assert (await lease(dock.store.db(), dock.now, known, 5)).leased == []
     dock.wait(LEASE)
     await dock.clock()
     assert dock.subscriber.ids() == ["dom_0000000000000003"]
@@ -250,11 +276,11 @@ async def test_a_probe_that_is_lost_is_followed_by_another(dock: Dock) -> None:
     )  # fmt: skip
     known = await destination_of(dock.store.db(), "there")
     assert known is not None
-    assert len((await lease(dock.store.db(), dock.now, known, 4, idle=True)).leased) == 1
+    assert len((await lease(dock.store.db(), dock.now, known, 4)).leased) == 1
     health = await dock.health()
     assert (health["state"], health["blocked_until"]) == ("half_open", after(START, LEASE))
     await dock.insert(2, 3)
-    assert (await lease(dock.store.db(), dock.now, known, 4, idle=True)).leased == []
+    assert (await lease(dock.store.db(), dock.now, known, 4)).leased == []
     dock.wait(LEASE)
     await dock.clock()
     assert await dock.states() == ["delivered"] * 3

@@ -2,7 +2,7 @@
 
 There is one for each destination, so that a destination which is down or slow holds up no other. It holds no truth: what it
 sends it has leased, and when it is gone the lease runs out. A look leases what is due and may be sent; each attempt is
-recorded as it ends, and makes room for the next. When nothing is due it rests, and the Clock tells it of the next thing.
+recorded as it ends, and makes room for the next. When nothing more is due it rests, and is told of the next thing.
 
 Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 """
@@ -127,7 +127,7 @@ class Courier:
             return None
         policy = self._known.delivery
         free = max(0, policy.concurrency - len(self._sending))
-        look = await lease(self._database(), self._now(), self._known, free, idle=not self._sending)
+        look = await lease(self._database(), self._now(), self._known, free)
         self._known = look.destination
         for leased in look.leased:
             # Under the policy by which it was leased: an answer may not take longer than the lease.

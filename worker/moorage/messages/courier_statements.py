@@ -123,12 +123,11 @@ WHERE destination = :destination AND state IN ('open', 'half_open') AND blocked_
 
 _FIRST_OF_ONE = _FIRST.replace("{ordered}", _ORDERED).replace("{name}", ":destination")
 
-# The Courier rests when it leased nothing and has nothing under way: the Clock may tell it of the next thing at once. Where
-# somebody else's leases are in the way it is told again later.
+# Once all that is due is under way, or may not be sent, the Clock may tell the Courier of the next thing at once, beside
+# what is slow to be answered. Where it could not lease all, it looks again as an answer comes; if it was lost, or somebody
+# else's leases are in the way, it is told again later.
 REST = f"""
 UPDATE couriers SET poke_at = NULL WHERE destination = :destination AND poke_at IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.destination = :destination AND d.state = 'pending'
-        AND d.next_attempt_at = :until AND d.leased_until = :until)
     AND (blocked_until > :now OR coalesce({_FIRST_OF_ONE} > :now, 1))
 """
 

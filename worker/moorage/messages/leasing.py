@@ -57,10 +57,10 @@ def target_of(known: Destination) -> Target:
     return Target(known.name, known.url, method, known.secret, known.delivery.timeout_seconds)
 
 
-async def lease(db: Database, now: Instant, known: Destination, free: int, *, idle: bool) -> Round:
+async def lease(db: Database, now: Instant, known: Destination, free: int) -> Round:
     """Lease at most `free` deliveries that are due, in one transaction, as many as the destination may get at once.
 
-    `idle` says that nothing is under way: when nothing is leased either, the Courier rests from then on.
+    When nothing more is due the Courier rests from then on, whatever is under way: it is told of what comes next.
     """
     defaults = DeliveryDeclaration()
     destination = known.name
@@ -72,8 +72,7 @@ async def lease(db: Database, now: Instant, known: Destination, free: int, *, id
     spent = tx.run(statements.END_SPENT, **picked, **most)
     leased = tx.run(statements.LEASE, until=until, **picked, **most)
     tx.run(statements.PROBE, destination=destination, until=until)
-    if idle:
-        tx.run(statements.REST, destination=destination, until=until)
+    tx.run(statements.REST, destination=destination)
     due = tx.run(statements.NEXT_DUE, destination=destination)
     fresh = tx.run(catalog.DESTINATION, name=destination)
     await db.commit(tx)
