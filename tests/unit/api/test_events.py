@@ -111,6 +111,26 @@ async def test_what_is_refused_stores_nothing(
     assert (await root.get("/events")).json() == {"items": [], "next_cursor": None}
 
 
+@pytest.mark.clause("inbox.accept")
+async def test_the_sources_of_webhooks_are_their_senders_alone(root: httpx.AsyncClient) -> None:
+    """Else a publisher could use up the delivery ids of a sender, whose own webhooks would count as repeated."""
+    taken = {**EVENT, "source": "/webhooks/shop"}
+    for sent, media, pointer in (
+        (taken, STRUCTURED, "/source"),
+        ([EVENT, {**taken, "id": "2"}], BATCH, "/1/source"),
+    ):
+        found = problem(await send(root, sent, media), 422, "RequestInvalid")
+        assert found["errors"][0]["pointer"] == pointer
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/webhooks/", "ce-type": "t"}
+    problem(await root.post("/events", content=b"{}", headers=headers), 422, "RequestInvalid")
+    timer = {"delay_seconds": 1, "event": {"type": "t", "source": "/webhooks/shop", "id": "1"}}
+    found = problem(await root.put("/timers/t", json=timer), 422, "RequestInvalid")
+    assert found["errors"][0]["pointer"] == "/event/source"
+    assert (await root.get("/events")).json()["items"] == (await root.get("/timers")).json()["items"] == []
+    for source in ("/webhooks", "/webhook/shop", "https://a.example/webhooks/shop"):
+        assert (await send(root, {**EVENT, "source": source})).status_code == 202
+
+
 async def test_an_idempotency_key_binds_the_events(root: httpx.AsyncClient) -> None:
     first = await send(root, headers={"idempotency-key": "k"})
     again = await send(root, EVENT, "application/json", headers={"idempotency-key": "k"})

@@ -12,7 +12,7 @@ from moorage.kernel.limits import (
     EVENT_KEYS,
 )
 from moorage.kernel.refusals import check_line, refused
-from moorage.messages.model import EventDraft
+from moorage.messages.model import WEBHOOKS, EventDraft
 
 EVENT_ID_PREFIX: Final = "evt_"
 """How every event's own id begins, also one that a client chose, so that it never is the id of something else."""
@@ -53,6 +53,13 @@ def check_source(source: str, pointer: str) -> None:
     check_line(source, pointer)
     if _URI_REFERENCE.fullmatch(source) is None:
         raise refused(pointer, "must be a URI reference")
+
+
+def check_open(source: str, pointer: str) -> None:
+    """Raise RequestInvalid at `pointer` for a source that belongs to a sender of webhooks: whoever else sent events under
+    it could use up delivery ids of the sender's, whose own webhooks would then count as repeated (clause inbox.accept)."""
+    if source.startswith(WEBHOOKS):
+        raise refused(pointer, f"must not lie below {WEBHOOKS}: those sources are the senders' own")
 
 
 def _check_keys(draft: EventDraft, pointer: str) -> None:

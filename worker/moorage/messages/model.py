@@ -11,6 +11,9 @@ from moorage.store.transaction import Row
 Disposition = Literal["woke", "correlated", "unmatched"]
 """What routing made of an event: it woke somebody; it belongs to a work by one of its keys; neither. Kept for audit."""
 
+WEBHOOKS: Final = "/webhooks/"
+"""Below this are the sources of webhooks, each its sender's own: what came there under an id was verified as theirs."""
+
 KEY_TERM: Final = "k:"
 TYPE_TERM: Final = "t:"
 

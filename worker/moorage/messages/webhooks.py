@@ -12,7 +12,8 @@ says nothing, as its scheme has it:
 | bearer | `webhook-id`, else `Idempotency-Key` | the body's `type` |
 
 A type that is not there is `webhook`. A CloudEvent has the type that it brings, and is known by its own source and id where
-the scheme has no id for it. A delivery without an id is refused: it could not be told from its repetition.
+the scheme has no id for it; the cause that it may name is of its sender's world, and means nothing here. A
+delivery without an id is refused: it could not be told from its repetition.
 """
 
 import re
@@ -28,9 +29,8 @@ from moorage.kernel.limits import EVENT_DATA_BYTES, TEXT_CHARACTERS
 from moorage.kernel.refusals import is_line, refused
 from moorage.messages import cloudevents
 from moorage.messages.checks import too_large
-from moorage.messages.model import EventDraft
+from moorage.messages.model import WEBHOOKS, EventDraft
 
-SOURCE: Final = "/webhooks/"
 UNTYPED: Final = "webhook"
 CLOUD_SOURCE: Final = "originsource"
 """The extension that keeps the source which a CloudEvent named, since the event's own source is the sender."""
@@ -100,14 +100,13 @@ class Webhook:
         keys = list(cloud.keys) if cloud else []
         keys += [key for pointer in (told.keys if told else ()) if (key := self._name(pointer))]
         return EventDraft(
-            source=SOURCE + self.sender.name,
+            source=WEBHOOKS + self.sender.name,
             delivery_id=self._delivery_id(),
             type=self._type(),
             attributes=self.attributes,
             data=self.text,
             keys=tuple(dict.fromkeys(keys)),
             scope=told.scope if told else None,
-            causation=cloud.causation if cloud else None,
         )
 
     def _delivery_id(self) -> str:

@@ -18,7 +18,7 @@ from moorage.kernel.instants import LATEST, Instant, render
 from moorage.kernel.limits import EVERY_SECONDS
 from moorage.kernel.refusals import refused
 from moorage.messages.accept import require_unused
-from moorage.messages.checks import check
+from moorage.messages.checks import check, check_open
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar, Transaction
 from moorage.timers import timer_statements as statements
@@ -72,6 +72,7 @@ def _asked(timer: str, wish: Wish, now: Instant, caller: Caller) -> Timer:
     if wish.every_ms is not None and not 1000 <= wish.every_ms <= int(EVERY_SECONDS) * 1000:
         message = f"must be 1 to {EVERY_SECONDS} seconds"
         raise refused("/every_seconds", message)
+    check_open(source, "/event/source")
     check(draft_of(fire_at, wish.every_ms, source, delivery_id, template), "/event")
     return Timer(
         id=timer,

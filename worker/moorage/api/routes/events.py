@@ -39,6 +39,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.limits import EVENT_ATTRIBUTE_CHARACTERS, EVENT_BATCH, ID_CHARACTERS, SCOPE_CHARACTERS
 from moorage.messages import accept, cloudevents, events
 from moorage.messages.accept import Accepted
+from moorage.messages.checks import check_open
 from moorage.messages.events import Wanted
 from moorage.messages.model import Disposition, EventDraft
 
@@ -173,9 +174,12 @@ async def send_events(request: ApiRequest, scope: _Scope = None, event_id: _Own 
         if event_id is not None:
             raise RequestInvalid("event_id names one event, and a batch may have several")
         drafts = [replace(draft, scope=scope) for draft in cloudevents.read_batch(content_type, raw)]
+        for place, draft in enumerate(drafts):
+            check_open(draft.source, f"/{place}/source")
         accepted = await _accept(request, drafts) if drafts else []
         return Answer({"events": [_short(one) for one in accepted]}, 202)
     draft = replace(cloudevents.read(content_type, request.headers, raw), scope=scope, event_id=event_id)
+    check_open(draft.source, "/source")
     [one] = await _accept(request, [draft])
     return Answer(one.answer(), 202)
 

@@ -10,7 +10,7 @@ from moorage.api.auth import admit_sender
 from moorage.api.fields import ANY_BODY, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
-from moorage.kernel.errors import CausationUnknown, JsonInvalid, PayloadTooLarge, UnsupportedMediaType
+from moorage.kernel.errors import JsonInvalid, PayloadTooLarge, UnsupportedMediaType
 from moorage.messages import webhooks
 from moorage.messages.accept import accept, kept_until
 
@@ -40,7 +40,7 @@ class ChallengeShown(Shown):
     response_model=WebhookShown,
     responses={
         200: {"model": WebhookShown | ChallengeShown, "description": "It came before; or it was Slack's challenge."},
-        **fails(JsonInvalid, PayloadTooLarge, UnsupportedMediaType, CausationUnknown),
+        **fails(JsonInvalid, PayloadTooLarge, UnsupportedMediaType),
     },
     openapi_extra={**opened("own"), **ANY_BODY},
 )
