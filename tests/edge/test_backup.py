@@ -110,7 +110,41 @@ def check_fenced(api: httpx.Client, held: Held) -> None:
     good(api.post(f"/claims/{held.record}/settle", json={"epoch": again["lease"]["epoch"]}))
 
 
-@pytest.mark.clause("leases.fence", "store.recovery-identity")
+def subscribe(api: httpx.Client, kind: str) -> None:
+    """Tell of everything that happens to records of a kind, to somebody who is never there."""
+    good(api.put("/destinations/there", json={"url": "https://there.invalid/hook"}))
+    good(api.put("/subscriptions/all", json={"types": ["record.*"], "kinds": [kind], "destination": "there"}))
+
+
+def told(api: httpx.Client) -> dict[str, str]:
+    """What each event that was told is about, by its id, once everything was."""
+    deadline = time.monotonic() + 30
+    while good(api.get("/subscriptions/all"))["behind"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    found: dict[str, str] = {}
+    cursor: dict[str, str] = {}
+    while True:
+        page = good(api.get("/deliveries", params={"subscription": "all", "limit": 200, **cursor}))
+        found |= {one["event_id"]: f"{one['type']} {one['aggregate_id']} {one['occurred_at']}" for one in page["items"]}
+        if page["next_cursor"] is None:
+            return found
+        cursor = {"cursor": page["next_cursor"]}
+
+
+def check_events(lived: dict[str, str], api: httpx.Client, kind: str) -> None:
+    """The restored edge gives out positions of history again, and no id of an event."""
+    for number in range(20):
+        good(api.post("/records", json={"kind": kind, "body": {"n": number}}))
+    after = told(api)
+    same = lived.keys() & after.keys()
+    assert same
+    assert {id_: lived[id_] for id_ in same} == {id_: after[id_] for id_ in same}
+    again = {id_.rpartition("_")[0] for id_ in after.keys() - same} & {id_.rpartition("_")[0] for id_ in lived}
+    assert again, "no position was given out again"
+
+
+@pytest.mark.clause("leases.fence", "store.recovery-identity", "outbox.deliver")
 def test_a_busy_edge_is_backed_up_and_opens_elsewhere_with_every_old_lease_fenced(
     own: LocalEdge, edge_factory: EdgeFactory, tmp_path: Path
 ) -> None:
@@ -118,12 +152,15 @@ def test_a_busy_edge_is_backed_up_and_opens_elsewhere_with_every_old_lease_fence
     with client(own) as api:
         held = Held(api)
         declare(api, held.kind + "-burst", {"n": "number"}, max_attempts=5)
+        subscribe(api, held.kind + "-burst")
     before, during = asyncio.run(backed_up(own, held, folder))
     assert during > 0, "nobody wrote while the backup was taken"
+    with client(own) as api:
+        lived = told(api)
     own.kill()
     assert faults(folder / "database.sqlite") == {}
-    told = json.loads((folder / "manifest.json").read_text())
-    assert len([one for one in told["files"] if one["path"].startswith("objects/")]) == 1
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+    assert len([one for one in listed if one["path"].startswith("objects/")]) == 1
 
     assert run("backup", "verify", str(folder)).exit_code == 0
     used = run("backup", "restore", str(folder), "--state", str(own.config.state))
@@ -131,15 +168,16 @@ def test_a_busy_edge_is_backed_up_and_opens_elsewhere_with_every_old_lease_fence
     assert "has storage already" in str(used.exception)
     restored = run("backup", "restore", str(folder), "--state", str(tmp_path / "restored"), "--json")
     assert restored.exit_code == 0, restored.output
-    told = json.loads(restored.stdout)
-    assert told["generation"] == 2
-    assert told["fenced"]["executions"] == 1
-    assert told["fenced"]["records"] >= 1
+    printed = json.loads(restored.stdout)
+    assert printed["generation"] == 2
+    assert printed["fenced"]["executions"] == 1
+    assert printed["fenced"]["records"] >= 1
 
     edge = edge_factory(bodies=BODIES, state=tmp_path / "restored", root_token=own.root_token)
     with client(edge) as api:
         check_acknowledged(api, before)
         check_fenced(api, held)
+        check_events(lived, api, held.kind + "-burst")
         assert good(api.get(f"/runs/{held.done}"))["status"] == "success"
         shown = ended(api, held.run)
         assert (shown["status"], shown["result"], shown["attempt"]) == ("success", "said", 2)
@@ -147,6 +185,6 @@ def test_a_busy_edge_is_backed_up_and_opens_elsewhere_with_every_old_lease_fence
         assert good(api.get("/storage"))["ok"] is True
         good(api.post("/seals"))
     token = ("--url", edge.url, "--token", edge.root_token)
-    assert run("history", "verify", "--head", told["head"], *token).exit_code == 0
+    assert run("history", "verify", "--head", printed["head"], *token).exit_code == 0
     assert run("storage", "check", *token).exit_code == 0
     edge.stop()
