@@ -56,6 +56,17 @@ async def test_an_event_between_the_look_and_the_commit_is_found(quay: Quay, rou
 
 
 @pytest.mark.clause("waits.match")
+@pytest.mark.parametrize("alone", [True, False])
+async def test_an_event_from_before_a_wait_that_looks_back_no_time_is_not_its_own(quay: Quay, alone: bool) -> None:
+    seq = await quay.send("order-7")
+    execution = await quay.opened()
+    await quay.apply(execution.fence, wait(look_back=0.0))
+    await (quay.route(seq) if alone else routing.route_unrouted(quay.store.db(), quay.now))
+    assert await quay.states() == {"paid": "active"}
+    assert (await quay.event(seq))["disposition"] == "unmatched"
+
+
+@pytest.mark.clause("waits.match")
 async def test_a_stream_of_events_that_do_not_fit_keeps_no_wait_from_being_stored(quay: Quay) -> None:
     execution = await quay.opened()
     during_apply(quay, lambda: quay.send("order-7", data={"n": 1}))
