@@ -160,6 +160,10 @@ class Machine(RuleBasedStateMachine):
             seq = unrouted[which % len(unrouted)]["seq"]
             self._begin("route", None, lambda db: routing.route(db, self.quay.now, seq), turns)
 
+    @rule(turns=TURNS)
+    def route_together(self, turns: int) -> None:
+        self._begin("route together", None, lambda db: routing.route_unrouted(db, self.quay.now), turns)
+
     @rule(
         scope=st.sampled_from(SCOPES),
         label=st.sampled_from(LABELS),

@@ -206,60 +206,88 @@ TIMED_OUT = "SELECT :execution WHERE changes() > 0"
 
 # The first event that nobody has routed for a while, and those whose time has come.
 UNROUTED_MS = 500
+_NOT_SET_ASIDE = """
+NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_routed' AND f.item = CAST(e.seq AS TEXT))
+""".strip()
 _UNROUTED = f"""
 SELECT CAST(e.seq AS TEXT) AS item, e.accepted_at + {UNROUTED_MS} AS due FROM events AS e INDEXED BY events_unrouted
-WHERE e.routed_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_routed' AND f.item = CAST(e.seq AS TEXT))
+WHERE e.routed_at IS NULL AND {_NOT_SET_ASIDE}
 """.strip()
 EARLIEST_UNROUTED = f"SELECT due FROM ({_UNROUTED} ORDER BY e.seq LIMIT 1)"
-UNROUTED = f"{_UNROUTED} AND e.accepted_at + {UNROUTED_MS} <= :now ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)"
+UNROUTED = f"{_UNROUTED} AND e.accepted_at + {UNROUTED_MS} <= :now AND CAST(:limit AS INTEGER) > 0 ORDER BY e.seq LIMIT 1"
 
-FIRST_UNROUTED = """
-SELECT e.seq FROM events AS e INDEXED BY events_unrouted WHERE e.routed_at IS NULL
-    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_routed' AND f.item = CAST(e.seq AS TEXT))
+_FIRST = f"""
+FROM events AS e INDEXED BY events_unrouted WHERE e.routed_at IS NULL AND {_NOT_SET_ASIDE}
 ORDER BY e.seq LIMIT CAST(:limit AS INTEGER)
-"""
+""".strip()
 
-# The unrouted ones among these events, by their ids.
-UNROUTED_OF = """
-SELECT e.seq FROM json_each(:ids) AS one CROSS JOIN events AS e ON e.event_id = one.value WHERE e.routed_at IS NULL
-ORDER BY e.seq
-"""
+# The first events that nobody has routed.
+FIRST_UNROUTED = f"SELECT e.seq, e.type, e.keys {_FIRST}"
 
-# An event that nobody has routed, and the terms by which it is found.
+# An event that nobody has routed, with its data.
 EVENT = "SELECT seq, type, keys, data FROM events WHERE seq = CAST(:seq AS INTEGER) AND routed_at IS NULL"
 
+# The terms `t` of waits by which an event `e` may be for them: each of its keys, and its type.
+_SHARED = f"""
+json_each(json_insert(e.keys, '$[#]', NULL)) AS key CROSS JOIN event_wait_terms AS t
+    ON t.term = coalesce('{KEY_TERM}' || key.value, '{TYPE_TERM}' || e.type)
+""".strip()
+_HAS_TAKEN = "EXISTS (SELECT 1 FROM event_waits AS x WHERE x.event = e.seq AND x.execution_id = t.execution_id)"
+_OF_TERM = "w.execution_id = t.execution_id AND w.label = t.label AND w.input_sha256 = t.input_sha256"
+_WAIT = "w.execution_id, w.label, w.input_sha256, w.created_at, w.after, w.keys, w.types, w.match"
+
+# The active waits that share a term with the first events that nobody has routed, event by event: once for each term they
+# share. An execution that has taken the event has none.
+FIRST_WAITS = f"""
+SELECT e.seq, {_WAIT}
+FROM events AS e INDEXED BY events_unrouted CROSS JOIN {_SHARED} AND NOT {_HAS_TAKEN}
+CROSS JOIN event_waits AS w ON {_OF_TERM} AND w.after < e.seq
+WHERE e.routed_at IS NULL AND e.seq <= (SELECT max(seq) FROM (SELECT e.seq {_FIRST})) AND {_NOT_SET_ASIDE}
+ORDER BY e.seq LIMIT CAST(:most AS INTEGER)
+"""
+
 # The active waits that share a term with an event, of a page of executions that have not taken it; in each the first first.
-WAITS = """
-SELECT DISTINCT w.execution_id, w.label, w.input_sha256, w.created_at, w.after, w.keys, w.types, w.match FROM (
-    SELECT DISTINCT t.execution_id FROM json_each(:terms) AS one CROSS JOIN event_wait_terms AS t
-        ON t.term = one.value AND t.execution_id > :after
-    WHERE NOT EXISTS (
-        SELECT 1 FROM event_waits AS x WHERE x.event = CAST(:seq AS INTEGER) AND x.execution_id = t.execution_id
-    )
+WAITS = f"""
+SELECT DISTINCT e.seq, {_WAIT} FROM (
+    SELECT DISTINCT t.execution_id FROM events AS e CROSS JOIN {_SHARED} AND t.execution_id > :after AND NOT {_HAS_TAKEN}
+    WHERE e.seq = CAST(:seq AS INTEGER)
     ORDER BY t.execution_id LIMIT CAST(:limit AS INTEGER)
-) AS page CROSS JOIN json_each(:terms) AS one CROSS JOIN event_wait_terms AS t
-    ON t.term = one.value AND t.execution_id = page.execution_id
-CROSS JOIN event_waits AS w
-    ON w.execution_id = t.execution_id AND w.label = t.label AND w.input_sha256 = t.input_sha256
+) AS page CROSS JOIN events AS e ON e.seq = CAST(:seq AS INTEGER)
+CROSS JOIN {_SHARED} AND t.execution_id = page.execution_id
+CROSS JOIN event_waits AS w ON {_OF_TERM}
 ORDER BY w.execution_id, w.created_at, w.label, w.input_sha256
 """
 
-# The event is unrouted, and every one of these waits is active.
-IS_UNROUTED = "SELECT 1 FROM events WHERE seq = CAST(:seq AS INTEGER) AND routed_at IS NULL"
+# The data of some events, in their order, as much as one answer holds; of the first in any case.
+DATA = """
+SELECT seq, data FROM (
+    SELECT e.seq, e.data, sum(coalesce(length(e.data), 0)) OVER (ORDER BY e.seq) - coalesce(length(e.data), 0) AS bytes
+    FROM json_each(:events) AS one CROSS JOIN events AS e ON e.seq = one.value
+) WHERE bytes <= CAST(:room AS INTEGER) ORDER BY seq
+"""
+
+# Every one of these events is unrouted, and every one of these waits is active.
+ALL_UNROUTED = """
+SELECT 1 WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(:events) AS one LEFT JOIN events AS e ON e.seq = one.value
+    WHERE e.seq IS NULL OR e.routed_at IS NOT NULL
+)
+"""
 ALL_ACTIVE = f"""
 SELECT 1 WHERE NOT EXISTS (
     SELECT 1 FROM json_each(:waits) AS one LEFT JOIN event_waits AS w ON {_NAMED} WHERE w.state IS NOT 'active'
 )
 """
 
-# Wakes these waits with an event.
+# Wakes these waits, each with the event that stands behind it.
 WAKE = f"""
-UPDATE event_waits SET state = 'woken', event = CAST(:seq AS INTEGER), ended_at = :now WHERE {_THESE}
+UPDATE event_waits AS w SET state = 'woken', event = one.value ->> 3, ended_at = :now
+FROM json_each(:waits) AS one WHERE {_NAMED}
 """
 WOKEN = "SELECT DISTINCT value ->> 0 FROM json_each(:waits)"
 
-# The second checkpoint: an event is routed, belongs to the work that its first attached key is of, and what became of it.
+# The second checkpoint: those of these events that are unrouted are routed, each belongs to the work that its first attached
+# key is of, and what became of it is said.
 _WORK = """
 (SELECT c.work FROM json_each(events.keys) AS key CROSS JOIN correlations AS c
     ON c.source = events.source AND c.external_id = key.value ORDER BY key.key LIMIT 1)
@@ -271,12 +299,18 @@ UPDATE events SET routed_at = :now, work = coalesce(work, {_WORK}),
                 AND h.type <> 'record.published'
         ) THEN 'woke'
         WHEN work IS NOT NULL OR {_WORK} IS NOT NULL THEN 'correlated' ELSE 'unmatched' END
-WHERE seq = CAST(:seq AS INTEGER) AND routed_at IS NULL
+WHERE seq IN (SELECT value FROM json_each(:events)) AND routed_at IS NULL
 """
+
+# Those of these events of which history does not tell that they are routed: they were routed just now.
 ROUTED = """
-SELECT 0 AS ordinal, e.event_id AS subject, NULL AS kind, NULL AS content_sha256, json_object('disposition', e.disposition,
-    'waits', (SELECT count(*) FROM event_waits AS w WHERE w.event = e.seq), 'work', e.work) AS data
-FROM events AS e WHERE e.seq = CAST(:seq AS INTEGER) AND changes() = 1
+SELECT e.seq AS ordinal, e.event_id AS subject, NULL AS kind, NULL AS content_sha256, json_object(
+    'disposition', e.disposition, 'waits', (SELECT count(*) FROM event_waits AS w WHERE w.event = e.seq),
+    'work', e.work) AS data
+FROM json_each(:events) AS one CROSS JOIN events AS e ON e.seq = one.value
+WHERE e.routed_at IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM history AS h WHERE h.subject = e.event_id AND h.type = 'event.routed' AND h.type <> 'record.published'
+)
 """
 
 # --- what a journal records of a wait that is over ---
