@@ -254,7 +254,7 @@ SELECT DISTINCT e.seq, {_WAIT} FROM (
     ORDER BY t.execution_id LIMIT CAST(:limit AS INTEGER)
 ) AS page CROSS JOIN events AS e ON e.seq = CAST(:seq AS INTEGER)
 CROSS JOIN {_SHARED} AND t.execution_id = page.execution_id
-CROSS JOIN event_waits AS w ON {_OF_TERM}
+CROSS JOIN event_waits AS w ON {_OF_TERM} AND w.after < e.seq
 ORDER BY w.execution_id, w.created_at, w.label, w.input_sha256
 """
 
