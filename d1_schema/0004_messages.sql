@@ -87,6 +87,7 @@ CREATE TABLE IF NOT EXISTS schedule_triggers (
     PRIMARY KEY (schedule, window_start)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS schedule_triggers_queued ON schedule_triggers (schedule, window_start) WHERE state = 'queued';
+CREATE INDEX IF NOT EXISTS schedule_triggers_over ON schedule_triggers (created_at) WHERE state <> 'queued';
 
 CREATE TABLE IF NOT EXISTS kv (
     namespace TEXT NOT NULL,

@@ -69,6 +69,7 @@ from moorage.schedules import declare as schedules
 from moorage.schedules import manual
 from moorage.schedules.due import ScheduleQueue, Schedules
 from moorage.schedules.model import BodyTarget, Declaration, RecordTarget
+from moorage.schedules.retention import WindowRetention
 from moorage.schedules.starting import Means
 from moorage.store.ports import Database
 from moorage.timers import fire
@@ -663,6 +664,7 @@ HOURLY = Declaration("0 * * * *", None, "Europe/Paris", "enqueue", "all", 86_400
 TICKING = replace(HOURLY, target=RecordTarget(KIND, {"weight": 1}), overlap="skip")
 FIRST_WINDOW = Instant(NOW - NOW % 3_600_000 + 3_600_000)
 SECOND_WINDOW = Instant(FIRST_WINDOW + 3_600_000)
+FORGOTTEN = Instant(NOW + 401 * 86_400_000)
 
 
 def means_of(world: World) -> Means:
@@ -677,6 +679,12 @@ async def put_schedule(world: World, db: Database, _: Any, declaration: Declarat
 async def scheduled(world: World) -> None:
     """A schedule that starts a body."""
     await put_schedule(world, world.store.db(), None)
+
+
+async def fired(world: World) -> None:
+    """A schedule of which a window came."""
+    await scheduled(world)
+    await Schedules(means_of(world)).fire(world.store.db(), FIRST_WINDOW, "s")
 
 
 async def ticking(world: World) -> None:
@@ -834,6 +842,7 @@ OPERATIONS = [
     Operation("schedules.fire a record", ticking, fire_schedule),
     Operation("schedules.pass over", punctual, fire_late),
     Operation("schedules.resume", lined_up, resume_queue),
+    Operation("schedules.forget", fired, lambda w, db, _: WindowRetention().fire(db, FORGOTTEN, "sweep")),
     Operation("schedules.trigger by key", scheduled, trigger_schedule),
     Operation("schedules.backfill by key", scheduled, backfill_schedule),
     Operation("bodies.register", nothing, register_body, renews=True),

@@ -1,6 +1,7 @@
 """Schedules over HTTP, with bodies that run beside the application and a clock that only the test moves."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from moorage.kernel.limits import (
     SCHEDULE_QUEUE,
     TRIGGER_RETENTION_SECONDS,
 )
+from moorage.schedules.retention import WindowRetention
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from moorage.timers import clock
@@ -216,6 +218,45 @@ async def test_coalesce_holds_the_latest_window_alone(api: httpx.AsyncClient, ho
 
 
 @pytest.mark.clause("schedules.window")
+async def test_a_window_by_hand_leaves_the_next_one_alone(api: httpx.AsyncClient, house: House) -> None:
+    made = await put(api)
+    house.now = Instant(parse(made["next_at"]) - 1)
+    found = [(await api.post("/schedules/s/trigger")).json()["window_start"] for _ in range(2)]
+    assert [parse(one) - house.now for one in found] == [0, 2]
+
+
+ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "settled": ("/claims/{id}/settle", {"epoch": 1}),
+    "settled with others": ("/claims/settle", {"items": [{"record": "{id}", "epoch": 1}]}),
+    "dead at once": ("/claims/{id}/fail", {"epoch": 1, "error": {"tag": "Permanent", "message": "no"}, "dead_letter": True}),
+    "canceled": ("/records/{id}/cancel", {"reason": "enough"}),
+}
+
+
+@pytest.mark.clause("schedules.window")
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_the_end_of_a_record_gives_the_window_that_waits_its_turn(
+    api: httpx.AsyncClient, house: House, ending: str
+) -> None:
+    await declare_kind(api)
+    await put(api, target=RECORD, overlap="coalesce")
+    await pass_time(house, 2 * HOUR)
+    assert [state for _, state in await states(api)] == ["started", "queued"]
+    other = (await api.post("/records", json={"kind": "tick", "body": {"n": 2}, "metadata": {"schedule": "s"}})).json()["id"]
+    record = (await triggers(api))[0]["record"]
+    assert (await api.post("/claims", json={"kind": "tick", "worker": "w", "limit": 2})).status_code == 200
+    path, sent = ENDINGS[ending]
+    house.dues.clear()
+    for one, hinted in ((other, False), (record, True)):
+        text = json.dumps(sent).replace("{id}", one)
+        answer = await api.post(path.format(id=one), content=text, headers={"content-type": "application/json"})
+        assert answer.status_code == 200, answer.text
+        assert ((house.now, "time") in house.dues) is hinted, "and at no cost for any other record"
+    assert (await house.advance(1)).fired["schedule_resumed"] == 1
+    assert [state for _, state in await states(api)] == ["started", "started"]
+
+
+@pytest.mark.clause("schedules.window")
 async def test_enqueue_starts_every_window_in_order(api: httpx.AsyncClient, house: House) -> None:
     await put(api, target=WAITING, overlap="enqueue")
     await pass_time(house, 3 * HOUR)
@@ -311,8 +352,11 @@ async def test_a_window_by_hand_comes_once_for_its_key(api: httpx.AsyncClient, h
     assert [made.status_code, again.status_code] == [201, 200]
     assert made.json() == again.json()
     assert made.json()["trigger_id"] == f"s@{render(house.now)}"
-    clash = await api.post("/schedules/s/trigger")
-    assert [clash.status_code, clash.json()["code"]] == [409, "ScheduleConflict"]
+    found = [await api.post("/schedules/s/trigger") for _ in range(3)]
+    assert [one.status_code for one in found] == [201] * 3
+    following = [render(Instant(house.now + n)) for n in range(4)]
+    assert [one["window_start"] for one in await triggers(api)] == following, "each of the next free millisecond"
+    assert (await api.post("/schedules/s/trigger", headers=key)).json() == made.json()
     await rest(house)
     assert (await api.get(f"/runs/{made.json()['run_id']}")).json()["status"] == "success"
     assert (await api.get("/schedules/s")).json()["next_at"] is None
@@ -556,17 +600,25 @@ async def test_a_preview_stores_nothing_and_agrees_with_the_schedule(api: httpx.
 
 
 async def test_old_windows_are_forgotten(api: httpx.AsyncClient, house: House) -> None:
-    await put(api)
-    old = house.now - int(TRIGGER_RETENTION_SECONDS) * 1000 + 30 * 60_000
+    await put(api, paused=True)
+    old = house.now - int(TRIGGER_RETENTION_SECONDS) * 1000
+    gone = "gone"  # a schedule that was deleted since
     house.connection.executemany(
         "INSERT INTO schedule_triggers (schedule, window_start, window_end, trigger_id, state, created_at) "
-        "VALUES ('s', ?1, ?1, 'x' || ?1, 'started', 1)",
-        [(old - 1,), (old,), (old - 2,), (old - 3,)],
+        "VALUES (?1, ?2, ?2, 'x' || ?2, ?3, ?2)",
+        [(name, old + n, state) for name in ("s", gone) for n, state in ((0, "started"), (1, "skipped"), (2, "queued"))],
     )
-    await pass_time(house, HOUR / 2)
-    assert len(await triggers(api)) == 3
-    await pass_time(house, HOUR)
-    assert [parse(one["window_start"]) for one in await triggers(api)][:1] != [old]
+
+    def left() -> list[tuple[str, int]]:
+        rows = house.connection.execute("SELECT schedule, window_start - ? FROM schedule_triggers ORDER BY 1, 2", [old])
+        return [tuple(row) for row in rows]
+
+    forget = WindowRetention().fire
+    assert await forget(house.database(), Instant(house.now - 1), "sweep") == 0
+    assert await forget(house.database(), house.now, "sweep") == 2
+    assert left() == [(name, n) for name in (gone, "s") for n in (1, 2)], "each when its own time has come"
+    assert (await house.advance(HOUR / 2)).fired["schedule_forgotten"] == 2
+    assert left() == [(gone, 2), ("s", 2)], "what waits stays"
 
 
 async def test_a_run_that_its_scope_refuses_is_on_record(api: httpx.AsyncClient, house: House) -> None:

@@ -35,6 +35,7 @@ from moorage.runs.live import record
 from moorage.runs.live.hub import Hub
 from moorage.runs.placement import RUNNERS
 from moorage.schedules.due import ScheduleQueue, Schedules
+from moorage.schedules.retention import WindowRetention
 from moorage.schedules.starting import Means
 from moorage.store.ports import Blobs, Database, Frontiers
 from moorage.timers.bell import Bells, HostBells, Look
@@ -69,6 +70,7 @@ def due_works(
         EventRetention(),
         InboxRetention(),
         DeliveryRetention(),
+        WindowRetention(),
         AwakeableRetention(),
         ExpiredKeys(),
         ExpiredInterests(),

@@ -1,5 +1,6 @@
 """A Database that rings after every commit, for whatever the commit told history, and pokes the hosts of executions for
-which it made work, and the Couriers for which there is something to send (clause records.claim-wait).
+which it made work, the Couriers for which there is something to send, and the schedules whose next window may have its turn
+(clause records.claim-wait).
 
 So no operation needs to think of those who wait, and none can forget them: what was appended to history is what is rung, and
 is heard by whoever tells those who subscribed; what was woken in the transaction is what is poked, and whose end was told
@@ -12,7 +13,7 @@ from typing import Final
 
 from moorage.api.ports import Ended, Poke, Ports
 from moorage.api.routing_events import ACCEPTED
-from moorage.history.append import ENDS_OF_RUNS
+from moorage.history.append import ENDS_OF_RECORDS, ENDS_OF_RUNS
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
 from moorage.messages.wait_statements import UNROUTED_MS
@@ -50,6 +51,7 @@ class RingingDatabase:
         ended: Callable[[Sequence[Ended]], None] = lambda runs: None,
         entered: Callable[[Collection[str]], None] = lambda types: None,
         summon: Callable[[Sequence[str]], None] = lambda destinations: None,
+        turn: Callable[[], None] = lambda: None,
     ) -> None:
         self._behind = behind
         self._ring = ring
@@ -57,6 +59,7 @@ class RingingDatabase:
         self._ended = ended
         self._entered = entered
         self._summon = summon
+        self._turn = turn
         self.cost = behind.cost
 
     async def read(self, reading: Reading) -> None:
@@ -87,6 +90,8 @@ class RingingDatabase:
             self._poke(pokes)
         if answered and (ended := _ends(transaction)):
             self._ended(ended)
+        if answered and _may_be_waited_for(transaction):
+            self._turn()
         if answered and transaction.summoned:
             self._summon([row["destination"] for couriers in transaction.summoned for row in couriers.rows])
 
@@ -101,7 +106,10 @@ def ringing(ports: Ports) -> RingingDatabase:
             ports.wake(Instant(ports.now() + UNROUTED_MS), "messages")
             ports.routing.entered(types, lambda: ringing(ports), ports.now, ports.later)
 
-    return RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended, entered)
+    def turn() -> None:
+        ports.wake(ports.now(), "time")
+
+    return RingingDatabase(ports.database(), ports.bells.ring, ports.runners.poke, ports.ended, entered, turn=turn)
 
 
 def _kinds(told: Told, answered: bool) -> Mapping[str, int]:
@@ -126,6 +134,12 @@ def _ends(transaction: Transaction) -> list[Ended]:
     told = (one.kinds for one in transaction.told if one.type in ENDS_OF_RUNS)
     rows = [row for kinds in told if isinstance(kinds, Answer) for row in kinds.rows if row["run"] is not None]
     return [Ended(row["subject"], runner, bool(scheduled)) for row in rows for runner, scheduled in [json.loads(row["run"])]]
+
+
+def _may_be_waited_for(transaction: Transaction) -> bool:
+    """Whether a record has ended that a schedule's trigger published: its next window may have waited for that."""
+    told = (one.kinds for one in transaction.told if one.type in ENDS_OF_RECORDS)
+    return any(row["triggered"] for kinds in told if isinstance(kinds, Answer) for row in kinds.rows)
 
 
 def _ring(type_: str, number: int) -> Ring:

@@ -23,6 +23,10 @@ _WITH_KINDS = "RETURNING kind"
 UNKNOWN: Final = "?"
 """Stands for the type of entries whose type only the database knows."""
 
+ENDS_OF_RECORDS: Final = frozenset({"record.settled", "record.canceled", "record.dead_lettered"})
+_WITH_TRIGGERS = "RETURNING kind, data ->> '$.triggered' AS triggered"
+"""The same of records that have ended, and whether a schedule may wait for that."""
+
 ENDS_OF_RUNS: Final = frozenset({"run.closed", "run.reaped"})
 _WITH_RUNS = """
 RETURNING kind, subject, (
@@ -85,7 +89,7 @@ def append_selected(
     rows for one than for many; a selection that gives more than one where one was meant breaks the transaction.
     """
     template = statements.APPEND_SELECTED if many else statements.APPEND_SELECTED_ONE
-    sql = template.replace("{selection}", selection) + (_WITH_RUNS if type_ in ENDS_OF_RUNS else _WITH_KINDS)
+    sql = template.replace("{selection}", selection) + _returning(type_)
     tx.entered.add(type_)
     appended = tx.run(sql, type=type_, actor=actor, **parameters)
     tx.told.append(Told(type_, appended))
@@ -101,6 +105,12 @@ def append_told(tx: Transaction, selection: str, *, many: bool = False, **parame
     sql = template.replace(":type", "chosen.type").replace(":actor", "chosen.actor").replace("{selection}", selection)
     tx.entered.add(UNKNOWN)
     return tx.run(sql, **parameters)
+
+
+def _returning(type_: str) -> str:
+    if type_ in ENDS_OF_RUNS:
+        return _WITH_RUNS
+    return _WITH_TRIGGERS if type_ in ENDS_OF_RECORDS else _WITH_KINDS
 
 
 def _tell(tx: Transaction, events: Sequence[Event]) -> None:

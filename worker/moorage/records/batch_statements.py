@@ -2,7 +2,7 @@
 """The SQL of renewing and settling many claims at once. An item is `[record, epoch, milliseconds]`, at its place."""
 
 from moorage.records.admission_statements import OF_KINDS
-from moorage.records.statements import RECORD_COLUMNS, RETURNED_COLUMNS
+from moorage.records.statements import RECORD_COLUMNS, RETURNED_COLUMNS, of_end
 
 # In {of_kinds} and {of_kinds_r} stands, where the caller may claim only some kinds, that the record is of one of them: see
 # `of_kinds`.
@@ -71,9 +71,9 @@ RETURNING {RETURNED_COLUMNS}
 """
 
 # The records that are about to be settled, for their history entries; an item is `[record, results]`.
-SETTLING = """
+SETTLING = f"""
 SELECT item.key AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('epoch', r.epoch, 'results', json(item.value ->> 1)) AS data
+    {of_end("json_object('epoch', r.epoch, 'results', json(item.value ->> 1))")} AS data
 FROM json_each(:settling) AS item CROSS JOIN records AS r ON r.id = item.value ->> 0 WHERE r.state = 'claimed'
 """
 

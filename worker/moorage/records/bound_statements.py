@@ -4,7 +4,7 @@
 from typing import Final
 
 from moorage.kernel.limits import KIND_PATHS
-from moorage.records.statements import CLAIM, RETURNED_COLUMNS
+from moorage.records.statements import CLAIM, RETURNED_COLUMNS, of_end
 
 # --- rates ---
 
@@ -63,9 +63,9 @@ ORDER BY r.ready_until LIMIT CAST(:limit AS INTEGER)
 """
 
 # The record whose time to live ends now, for its history entry, before it becomes a dead letter.
-BECOMING_STALE = """
+BECOMING_STALE = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('attempts', r.attempts, 'failure', json(:failure)) AS data
+    {of_end("json_object('attempts', r.attempts, 'failure', json(:failure))")} AS data
 FROM records AS r WHERE r.id = :record AND r.state = 'ready' AND r.ready_until <= :now
 """
 

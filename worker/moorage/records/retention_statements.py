@@ -6,7 +6,7 @@
 """
 
 from moorage.kernel.limits import RETENTION_BATCH, RETENTION_CHILDREN
-from moorage.records.statements import RETURNED_COLUMNS
+from moorage.records.statements import RETURNED_COLUMNS, of_end
 
 _ENDED_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.ended_at / 1000.0, 'unixepoch')"
 
@@ -166,9 +166,9 @@ ORDER BY r.ended_at, r.id LIMIT CAST(:limit AS INTEGER)
 IS_LIVE = "SELECT 1 FROM records WHERE id = :record AND state IN ('ready', 'claimed')"
 
 # A record that is about to be cancelled, for its history entry.
-CANCELING = """
+CANCELING = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('attempts', r.attempts, 'epoch', r.epoch, 'reason', :reason, 'state', r.state) AS data
+    {of_end("json_object('attempts', r.attempts, 'epoch', r.epoch, 'reason', :reason, 'state', r.state)")} AS data
 FROM records AS r WHERE r.id = :record AND r.state IN ('ready', 'claimed')
 """
 

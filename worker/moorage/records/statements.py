@@ -16,6 +16,15 @@ r.attempts, r.not_before, r.ended_at, r.failure, r.ready_until,
 # The same for RETURNING, where the table has its own name.
 RETURNED_COLUMNS = RECORD_COLUMNS.replace("r.", "records.")
 
+
+def of_end(data: str) -> str:
+    """What history is told of a record's end, for the record `r` that the statement reads anyway: `data`, and whether a
+    schedule's trigger published it, since the next window of that may wait for its end."""
+    return (
+        f"CASE WHEN r.metadata ->> '$.trigger_id' IS NULL THEN {data} ELSE json_set({data}, '$.triggered', json('true')) END"
+    )
+
+
 # --- publish ---
 
 # No history speaks of these ids but, perhaps, a publication, whose row would refuse the id: an id is never reused, also not
@@ -189,9 +198,9 @@ RETURNING {RETURNED_COLUMNS}
 """
 
 # A record that is being settled, for its history entry.
-SETTLING = """
+SETTLING = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('epoch', r.epoch, 'results', json(:results)) AS data
+    {of_end("json_object('epoch', r.epoch, 'results', json(:results))")} AS data
 FROM records AS r WHERE r.id = :record AND r.state = 'claimed'
 """
 
@@ -242,17 +251,17 @@ FROM records AS r WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at 
 
 # An attempt whose lease runs out now and that was the last allowed one, before it is ended. It looks before the change:
 # afterwards it could not tell this death from one that happened earlier in the same millisecond.
-RUNNING_OUT_OF_ATTEMPTS = """
+RUNNING_OUT_OF_ATTEMPTS = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('attempts', r.attempts, 'failure', json(:failure)) AS data
+    {of_end("json_object('attempts', r.attempts, 'failure', json(:failure))")} AS data
 FROM records AS r JOIN kinds AS k ON k.name = r.kind
 WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now AND r.attempts >= k.max_attempts
 """
 
 # The record, if the attempt that a fenced transaction has just ended was its last.
-DIED_NOW = """
+DIED_NOW = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
-    json_object('attempts', r.attempts, 'failure', json(r.failure)) AS data
+    {of_end("json_object('attempts', r.attempts, 'failure', json(r.failure))")} AS data
 FROM records AS r WHERE r.id = :record AND r.state = 'dead' AND r.ended_at = :now
 """
 

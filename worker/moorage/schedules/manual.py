@@ -27,23 +27,26 @@ async def trigger(
     db: Database, means: Means, caller: Caller, now: Instant, name: str, key: Key | None = None
 ) -> tuple[Trigger, bool]:
     """Let a window come now, of this instant, paused or not; the overlap policy holds for it too. Answers what became of it,
-    and whether that was just now.
+    and whether that was just now. Where a window has begun at this millisecond already it is of the next free one.
 
     It acts as the schedule does. Raises ScheduleUnknown, Forbidden, ScheduleConflict, IdempotencyConflict.
     """
+    begun = now
     for _ in range(TRIES):
         schedule = await managed(db, caller, now, name)
-        window = Window(now, now)
+        window = Window(begun, begun)
         try:
             await _come(db, means, caller, now, schedule, window, key)
         except AlreadyDone:
             made = await keys.recall(db, key)
             return await trigger_of(db, name, made["window_start"]), False
         except ScheduleConflict:
-            if (await managed(db, caller, now, name)).seen() == schedule.seen():
+            free = await _free(db, schedule, now)
+            if free == begun and (await managed(db, caller, now, name)).seen() == schedule.seen():
                 raise
+            begun = free
             continue
-        return await trigger_of(db, name, now), True
+        return await trigger_of(db, name, begun), True
     raise ScheduleConflict()
 
 
@@ -62,6 +65,15 @@ async def _come(
     tx = Transaction(now)
     note(tx, decided)
     await db.commit(tx)
+
+
+async def _free(db: Database, schedule: Schedule, now: Instant) -> Instant:
+    """The first millisecond from `now` on at and after which no window has begun, nor is the next one to."""
+    reading = Reading()
+    found = reading.ask(statements.NEXT_FREE, name=schedule.name, now=now)
+    await db.read(reading)
+    free = Instant(found.one()["free"])
+    return Instant(free + 1) if free == schedule.next_at and free > now else free
 
 
 async def trigger_of(db: Database, name: str, start: Instant) -> Trigger:

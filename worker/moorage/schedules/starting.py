@@ -27,7 +27,7 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.instants import Instant, render
-from moorage.kernel.limits import SCHEDULE_QUEUE, TRIGGER_RETENTION_SECONDS
+from moorage.kernel.limits import SCHEDULE_QUEUE
 from moorage.records import publish
 from moorage.records.model import Draft
 from moorage.runs import admission, remote_bodies
@@ -149,8 +149,6 @@ def noting(
 
 def advance(tx: Transaction, schedule: Schedule, started: Window | None, next_at: Instant | None) -> Answer:
     """Move a schedule on: to its next window, and to the one that was started."""
-    old = tx.now - int(TRIGGER_RETENTION_SECONDS) * 1000
-    tx.run(statements.SWEEP, name=schedule.name, old=old)
     begun = None if started is None else started.start
     return tx.run(statements.ADVANCE, name=schedule.name, started=begun, new_next_at=next_at)
 

@@ -3,6 +3,8 @@
 Whoever starts a window moves `current_window`, and plans on the value that it read: of two that start at once one fails.
 """
 
+from moorage.kernel.limits import TRIGGER_RETENTION_SECONDS
+
 _NAMES = """
 s.name, s.cron, s.every_ms, s.timezone, s.overlap, s.catch_up, s.catch_up_ms, s.paused, s.anchor, s.next_at, s.waiting,
 s.current_window, s.created_by, s.credential, s.created_at, s.updated_at, s.target
@@ -74,6 +76,13 @@ SELECT schedule, window_start, window_end, trigger_id, state, run_id, record, ba
 FROM schedule_triggers WHERE schedule = :name AND window_start = :window_start
 """
 
+# The first millisecond at or after :now past all windows that have come, a second at most: none comes before its time, but
+# clocks may differ.
+NEXT_FREE = """
+SELECT coalesce(max(window_start) + 1, CAST(:now AS INTEGER)) AS free FROM schedule_triggers
+WHERE schedule = :name AND window_start >= :now AND window_start < :now + 1000
+"""
+
 # A page of a schedule's windows, the latest first.
 TRIGGERS = """
 SELECT schedule, window_start, window_end, trigger_id, state, run_id, record, backfill, created_at, started_at, error
@@ -115,11 +124,21 @@ UPDATE schedules SET next_at = :new_next_at, current_window = coalesce(:started,
 WHERE name = :name
 """
 
-# Forgets two windows that are older than they are remembered, whenever one comes.
-SWEEP = """
-DELETE FROM schedule_triggers WHERE schedule = :name AND window_start IN (
-    SELECT o.window_start FROM schedule_triggers AS o WHERE o.schedule = :name AND o.window_start < :old
-        AND o.state <> 'queued' ORDER BY o.window_start LIMIT 2
+# The full ten minutes at or after the first instant at which what became of a window has been remembered for long enough.
+EARLIEST_FORGOTTEN = f"""
+SELECT (t.created_at + {int(TRIGGER_RETENTION_SECONDS) * 1000} + 599999) / 600000 * 600000 AS due
+FROM schedule_triggers AS t INDEXED BY schedule_triggers_over
+WHERE t.state <> 'queued'
+    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_forgotten' AND f.item = 'sweep')
+ORDER BY t.created_at LIMIT 1
+"""
+FORGOTTEN = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_FORGOTTEN}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
+
+# Forgets windows, of schedules that are gone too, that came by then; those that came first are the first to go.
+FORGET = """
+DELETE FROM schedule_triggers WHERE (schedule, window_start) IN (
+    SELECT t.schedule, t.window_start FROM schedule_triggers AS t INDEXED BY schedule_triggers_over
+    WHERE t.state <> 'queued' AND t.created_at <= :before ORDER BY t.created_at LIMIT CAST(:limit AS INTEGER)
 )
 """
 

@@ -1,0 +1,31 @@
+"""What became of windows is remembered for long, and then forgotten, also where the schedule itself is gone by then."""
+
+from typing import Final
+
+from moorage.kernel.instants import Instant
+from moorage.kernel.limits import TRIGGER_RETENTION_SECONDS
+from moorage.schedules import statements
+from moorage.store.ports import Database
+from moorage.store.transaction import Transaction
+
+SWEEP_WINDOWS: Final = 500
+"""Windows that one transaction forgets."""
+
+
+class WindowRetention:
+    """The Clock's class of work that forgets windows TRIGGER_RETENTION_SECONDS after they came, in bulk at the full ten
+    minutes; those that wait for their turn stay."""
+
+    name = "schedule_forgotten"
+    shard: Final = "upkeep"
+    coalesces = True
+    earliest = statements.EARLIEST_FORGOTTEN
+    page = statements.FORGOTTEN
+
+    async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """Forget at most SWEEP_WINDOWS; what is left is listed again at once."""
+        tx = Transaction(now)
+        before = now - int(TRIGGER_RETENTION_SECONDS) * 1000
+        forgotten = tx.run(statements.FORGET, before=before, limit=SWEEP_WINDOWS)
+        await db.commit(tx)
+        return forgotten.changes
