@@ -411,8 +411,8 @@ def test_no_event_of_a_restored_database_has_the_id_of_another(scene: Scene, tmp
         shutil.copytree(tmp_path / "backup", folder)
         with contents.opened(folder / "database.sqlite") as snapshot:
             asyncio.run(fence(snapshot, Instant(NOW + number), "0" * 64))
-        ports = {"blobs": live.blobs, "frontiers": live.frontiers}
-        restored = House(connect(folder / "database.sqlite"), now=Instant(NOW + number), **ports)
+        file = folder / "database.sqlite"
+        restored = House(connect(file), now=Instant(NOW + number), blobs=live.blobs, frontiers=live.frontiers)
         timelines.append(asyncio.run(told_of(restored, 12)))
         assert next(id_ for id_, (_, about) in timelines[-1].items() if about == record) == next(
             id_ for id_, (_, about) in timelines[0].items() if about == record
