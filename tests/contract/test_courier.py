@@ -121,6 +121,22 @@ async def test_where_order_is_kept_the_next_waits_for_the_one_before(dock: Dock)
     assert dock.subscriber.most == 1
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_whoever_works_on_a_backlog_is_not_told_of_it_again(dock: Dock, ordered: bool) -> None:
+    await dock.declare(ordered=ordered, concurrency=1)
+    await dock.insert(1, 2, 3)
+    told_again_at = []
+
+    async def looked_at(got: Got) -> httpx.Response:
+        told_again_at.append((await dock.health())["poke_at"])
+        return httpx.Response(200)
+
+    dock.subscriber.answer = looked_at
+    assert await dock.clock() == 1
+    assert told_again_at == [after(START, COMING_SECONDS)] * 2 + [None]
+    assert await dock.due() is None
+
+
 async def test_attempts_are_bounded_and_their_delays_double(dock: Dock) -> None:
     await dock.declare(max_attempts=4)
     await dock.insert(1)

@@ -121,14 +121,18 @@ WHERE destination = :destination AND state IN ('open', 'half_open') AND blocked_
         AND d.next_attempt_at = :until AND d.leased_until = :until)
 """
 
-_FIRST_OF_ONE = _FIRST.replace("{ordered}", _ORDERED).replace("{name}", ":destination")
-
 # Once all that is due is under way, or may not be sent, the Clock may tell the Courier of the next thing at once, beside
-# what is slow to be answered. Where it could not lease all, it looks again as an answer comes; if it was lost, or somebody
-# else's leases are in the way, it is told again later.
+# what is slow to be answered. Where it could not lease all, it looks again as an answer comes, and so it does where order
+# is kept, unless the first is to be tried later. If it was lost, or somebody else's leases are in the way, it is told again
+# later.
 REST = f"""
-UPDATE couriers SET poke_at = NULL WHERE destination = :destination AND poke_at IS NOT NULL
-    AND (blocked_until > :now OR coalesce({_FIRST_OF_ONE} > :now, 1))
+UPDATE couriers SET poke_at = NULL WHERE destination = :destination AND poke_at IS NOT NULL AND (
+    blocked_until > :now
+    OR NOT EXISTS (SELECT 1 FROM deliveries AS d WHERE d.destination = :destination AND d.state = 'pending'
+        AND d.next_attempt_at <= :now)
+    OR {_ORDERED} AND (SELECT d.next_attempt_at > :now AND d.leased_until IS NULL FROM deliveries AS d
+        WHERE d.destination = :destination AND d.state = 'pending' ORDER BY d.position LIMIT 1)
+)
 """
 
 # When there is something to do again.
