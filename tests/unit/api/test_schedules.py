@@ -619,6 +619,8 @@ async def test_old_windows_are_forgotten(api: httpx.AsyncClient, house: House) -
     assert left() == [(name, n) for name in (gone, "s") for n in (1, 2)], "each when its own time has come"
     assert (await house.advance(HOUR / 2)).fired["schedule_forgotten"] == 2
     assert left() == [(gone, 2), ("s", 2)], "what waits stays"
+    told = (await api.get("/history", params={"subject": f"schedule:{gone}"})).json()["items"]
+    assert [(one["type"], one["data"]) for one in told] == [("schedule.forgotten", {"windows": 1})] * 2
 
 
 async def test_a_run_that_its_scope_refuses_is_on_record(api: httpx.AsyncClient, house: House) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from moorage.history.append import CLOCK, append_selected
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import TRIGGER_RETENTION_SECONDS
 from moorage.schedules import statements
@@ -25,7 +26,8 @@ class WindowRetention:
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Forget at most SWEEP_WINDOWS; what is left is listed again at once."""
         tx = Transaction(now)
-        before = now - int(TRIGGER_RETENTION_SECONDS) * 1000
-        forgotten = tx.run(statements.FORGET, before=before, limit=SWEEP_WINDOWS)
+        old = {"before": now - int(TRIGGER_RETENTION_SECONDS) * 1000, "limit": SWEEP_WINDOWS}
+        append_selected(tx, CLOCK, "schedule.forgotten", statements.FORGETTING, many=True, **old)
+        forgotten = tx.run(statements.FORGET, **old)
         await db.commit(tx)
         return forgotten.changes

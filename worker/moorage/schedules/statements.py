@@ -134,13 +134,21 @@ ORDER BY t.created_at LIMIT 1
 """
 FORGOTTEN = f"SELECT 'sweep' AS item, due FROM ({EARLIEST_FORGOTTEN}) WHERE due <= :now AND CAST(:limit AS INTEGER) > 0"
 
-# Forgets windows, of schedules that are gone too, that came by then; those that came first are the first to go.
-FORGET = """
-DELETE FROM schedule_triggers WHERE (schedule, window_start) IN (
-    SELECT t.schedule, t.window_start FROM schedule_triggers AS t INDEXED BY schedule_triggers_over
-    WHERE t.state <> 'queued' AND t.created_at <= :before ORDER BY t.created_at LIMIT CAST(:limit AS INTEGER)
-)
+_FORGOTTEN_NOW = """
+SELECT t.schedule, t.window_start FROM schedule_triggers AS t INDEXED BY schedule_triggers_over
+WHERE t.state <> 'queued' AND t.created_at <= :before
+ORDER BY t.created_at, t.schedule, t.window_start LIMIT CAST(:limit AS INTEGER)
 """
+
+# How many windows of which schedule are forgotten now, for history.
+FORGETTING = f"""
+SELECT row_number() OVER (ORDER BY schedule) AS ordinal, 'schedule:' || schedule AS subject, NULL AS kind,
+    NULL AS content_sha256, json_object('windows', count(*)) AS data
+FROM ({_FORGOTTEN_NOW}) GROUP BY schedule
+"""
+
+# Forgets windows that came by then, of schedules that are gone too; those that came first are the first to go.
+FORGET = f"DELETE FROM schedule_triggers WHERE (schedule, window_start) IN ({_FORGOTTEN_NOW})"
 
 # Lets past windows wait for their turn, unless they started something or wait already.
 BACKFILL = """
