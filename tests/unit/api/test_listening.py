@@ -51,10 +51,12 @@ async def test_commits_tell_the_clock_only_where_somebody_listens(house: House) 
         for _ in range(5):
             await api.put("/destinations/there", json={"url": "https://there.example.com/"})
             await isolate.rest()
-        assert (isolate.told, isolate.asked) == (0, 1), "nobody listens, and that was asked once"
+        assert isolate.told == 0, "nobody listens"
+        assert isolate.asked == 1 + isolate.time // (LISTENING_SECONDS * 1000), "and that is asked now and then"
+        asked = isolate.asked
         await api.put("/subscriptions/all", json={"types": ["*"], "destination": "there"})
         await isolate.rest()
-        assert (isolate.told, isolate.asked) == (1, 1), "who subscribes here is heard at once"
+        assert (isolate.told, isolate.asked) == (1, asked), "who subscribes here is heard at once"
         for _ in range(5):
             await api.put("/destinations/there", json={"url": "https://there.example.com/"})
         assert len(isolate.beside) == 1, "commits are gathered for one call"
@@ -71,17 +73,46 @@ async def test_what_is_known_grows_old_and_a_lost_call_is_made_good(house: House
     house.connection.execute(
         "INSERT INTO subscriptions VALUES ('s', 'active', 'there', 0, 'me', 0, 0, NULL, '[\"*\"]', '[]', NULL)"
     )
-    isolate.entered({"record.published"})
-    assert isolate.beside == [], "what another isolate did is not known yet"
     isolate.time += LISTENING_SECONDS * 1000
     isolate.entered({"record.published"})
     isolate.beside.pop().close()
     isolate.entered({"record.published"})
     assert isolate.beside == []
-    isolate.time += 1000
+    isolate.time += 1100
     isolate.entered({"record.published"})
     await isolate.rest()
     assert isolate.told == 1
+
+
+@pytest.mark.clause("outbox.lag")
+async def test_what_another_isolate_did_is_known_soon_and_what_was_committed_meanwhile_is_told(house: House) -> None:
+    isolate = Isolate(house)
+    isolate.entered({"record.published"})
+    await isolate.rest()
+    assert (isolate.told, isolate.asked) == (0, 1), "nobody listens"
+    house.connection.execute(
+        "INSERT INTO subscriptions VALUES ('s', 'active', 'there', 0, 'me', 0, 0, NULL, '[\"*\"]', '[]', NULL)"
+    )
+    known, isolate.time = isolate.time, isolate.time + 2000
+    for _ in range(5):
+        isolate.entered({"record.published"})
+    assert len(isolate.beside) == 1, "nothing else need come for it to be told"
+    await isolate.rest()
+    assert (isolate.told, isolate.asked, isolate.time - known) == (1, 2, LISTENING_SECONDS * 1000)
+
+
+@pytest.mark.clause("outbox.lag")
+async def test_who_subscribes_here_waits_for_nothing_that_is_to_be_asked_later(house: House) -> None:
+    isolate = Isolate(house)
+    isolate.entered({"record.published"})
+    await isolate.rest()
+    isolate.entered({"record.published"})
+    isolate.entered({"subscription.declared"})
+    assert len(isolate.beside) == 2
+    began = isolate.time
+    await isolate.beside.pop()
+    assert (isolate.told, isolate.time - began) == (1, 100)
+    await isolate.rest()
 
 
 async def test_every_way_of_appending_is_heard(house: House) -> None:

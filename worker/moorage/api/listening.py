@@ -2,8 +2,10 @@
 
 Entries are the outbox, and whoever subscribes to them is told within moments: each commit that appends one lets the Clock of
 the messages look. Where nobody subscribes that would be a call for nothing after every commit, so one isolate asks the
-database whether anybody does, at most once in LISTENING_SECONDS and never within a request's own time. A hint that is lost
-costs lateness until the next cron tick, never an event: what was told stands in the database.
+database whether anybody does, at most once in LISTENING_SECONDS and never within a request's own time. Where nobody did a
+moment ago it asks again when that is too old to be relied on, for what was committed meanwhile: somebody may have subscribed
+in another isolate. A hint that is lost costs lateness until the next cron tick, never an event: what was told stands in the
+database.
 """
 
 import asyncio
@@ -48,17 +50,21 @@ class Listening:
         later: Callable[[Coroutine[Any, Any, None]], Any],
     ) -> None:
         """Entries of these types were committed: `tell` the Clock soon, in what `later` runs beside the request, if anybody
-        listens. Returns at once and never fails."""
+        listens; or when what is known is old, if nobody did. Returns at once and never fails."""
         if any(type_.startswith(_BEGINS) for type_ in types):
+            if self._known is False:
+                self._telling_until = 0.0
             self._learn(True)
         now = self._ticks()
-        if (self._known is False and not self._is_old(now)) or now < self._telling_until:
+        if now < self._telling_until:
             return
-        self._telling_until = now + _LOST_SECONDS * 1000
-        later(self._tell(database, tell))
+        still = 0.0 if self._known is not False else max(0.0, LISTENING_SECONDS - (now - self._known_at) / 1000)
+        seconds = max(GATHER_SECONDS, still)
+        self._telling_until = now + (seconds + _LOST_SECONDS) * 1000
+        later(self._tell(seconds, database, tell))
 
-    async def _tell(self, database: Callable[[], Database], tell: Callable[[], None]) -> None:
-        await self._sleep(GATHER_SECONDS)
+    async def _tell(self, seconds: float, database: Callable[[], Database], tell: Callable[[], None]) -> None:
+        await self._sleep(seconds)
         self._telling_until = 0.0
         if self._known is None or self._is_old(self._ticks()):
             try:
