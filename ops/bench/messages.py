@@ -95,8 +95,8 @@ def _awaited(bench: Bench, number: int, fire_at: str) -> None:
 
 FIRED = [
     Firing("fire a timer", Budget(2, 70, 13), "firing", _timers),
-    Firing("route an event that nobody awaits", Budget(3, 35, 4), "routing", _timers),
-    Firing("route an event to an execution", Budget(3, 70, 11), "routing", _awaited),
+    Firing(f"route an event that nobody awaits, {BATCH} at once", Budget(0, 35, 4), "routing", _timers),
+    Firing(f"route an event to an execution, {BATCH} at once", Budget(0, 60, 11), "routing", _awaited),
 ]
 
 FANNED_OUT = Firing(f"fan out an entry, {BATCH} at once", Budget(1, 40, 6), "firing", _timers)
