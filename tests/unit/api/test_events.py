@@ -15,6 +15,7 @@ from tests.unit.api.conftest import House, client_of
 from tests.unit.api.test_requests import problem
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.paid", "subject": "order-7", "data": {"n": 1}}
+KEYED = {"Idempotency-Key": "k"}
 
 
 async def send(client: httpx.AsyncClient, event: Any = EVENT, media: str = STRUCTURED, **asked: Any) -> httpx.Response:
@@ -218,6 +219,31 @@ async def test_who_may_send_and_read(root: httpx.AsyncClient, app: Application) 
     async with await granted(root, app, {"actions": ["publish", "read"], "kinds": ["order.paid"], "match": {}}) as narrow:
         problem(await send(narrow, {**EVENT, "id": "3"}), 403, "Forbidden")
         problem(await narrow.get(f"/events/{sent['event_id']}"), 404, "EventUnknown")
+
+
+@pytest.mark.clause("inbox.accept", "catalog.grants")
+async def test_who_hits_upon_an_event_that_it_may_not_read_is_told_only_that_it_stands(
+    root: httpx.AsyncClient, app: Application
+) -> None:
+    hidden = {**EVENT, "id": "hidden", "type": "secret", "data": {"n": "private"}}
+    stands = (await send(root, hidden)).json()
+    own = (await send(root, {**EVENT, "id": "own"})).json()
+    async with await granted(root, app, {"actions": ["publish"], "kinds": ["order.*"]}) as alice:
+        mine = {**EVENT, "id": "hidden", "data": {"n": 1}}
+        names = ("event_id", "seq", "source", "id", "accepted_at")
+        short = {**{name: stands[name] for name in names}, "added": False, "content_differs": True}
+        assert (await send(alice, mine)).json() == short
+        assert (await send(alice, [mine], BATCH)).json() == {
+            "events": [{n: v for n, v in short.items() if n != "accepted_at"}]
+        }
+        again = await send(alice, mine, headers=KEYED)
+        assert again.json() == (await send(alice, mine, headers=KEYED)).json() == short
+        # Of its own type too it is told of nobody's content but the one it sends.
+        other = await send(alice, {**EVENT, "id": "own", "data": {"n": "another"}})
+        assert other.json() == {**short, **{name: own[name] for name in names}}
+        assert (await send(alice, {**EVENT, "id": "own"})).json()["event"] == own["event"]
+    async with await granted(root, app, {"actions": ["publish", "read"], "kinds": ["order.*", "secret"]}) as reader:
+        assert (await send(reader, mine)).json()["event"]["data"] == {"n": "private"}
 
 
 # --- correlations ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 import httpx
+from pydantic import Field
 
 from moorage.client.keys import fresh_key
 from moorage.client.models import Answered, Moment, Page
@@ -19,23 +20,24 @@ _BATCH = "application/cloudevents-batch+json"
 
 class Event(Answered):
     """An accepted event: `event` as it was sent, in CloudEvents' structured mode, and what Moorage knows of it. `added`
-    tells whether this sending was the first; None where the event was only read."""
+    tells whether this sending was the first; None where the event was only read. Where one of this source and id stood with
+    other content, and the credential may not read it, what it is stays empty."""
 
     event_id: str
     seq: int
     source: str
     id: str
-    type: str
-    keys: list[str]
-    actor: str
-    causation: str | None
-    scope: str | None
-    content_sha256: str
+    type: str = ""
+    keys: list[str] = Field(default_factory=list)
+    actor: str = ""
+    causation: str | None = None
+    scope: str | None = None
+    content_sha256: str = ""
     accepted_at: Moment
-    routed_at: Moment | None
-    disposition: str | None
-    work: str | None
-    event: dict[str, Any]
+    routed_at: Moment | None = None
+    disposition: str | None = None
+    work: str | None = None
+    event: dict[str, Any] = Field(default_factory=dict)
     added: bool | None = None
     content_differs: bool = False
 
@@ -47,13 +49,13 @@ class Event(Answered):
 
 
 class Accepted(Answered):
-    """What stands for one event of a batch."""
+    """What stands for one event of a batch. `type` is None where the content differs and the credential may not read it."""
 
     event_id: str
     seq: int
     source: str
     id: str
-    type: str
+    type: str | None = None
     added: bool
     content_differs: bool = False
 

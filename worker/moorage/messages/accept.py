@@ -45,9 +45,13 @@ class Accepted:
     added: bool
     differs: bool
 
-    def answer(self) -> dict[str, Any]:
-        """What a client is shown."""
-        told = {**self.event.answer(), "added": self.added}
+    def answer(self, caller: Caller) -> dict[str, Any]:
+        """What a client is shown. Anybody may name a source and an id: of an event that is not what was sent, whoever may not
+        read its type is told only that it stands (clause catalog.grants)."""
+        told = self.event.answer()
+        if self.differs and caller.narrowing("read", self.event.type) is not None:
+            told = {name: told[name] for name in ("event_id", "seq", "source", "id", "accepted_at")}
+        told["added"] = self.added
         return {**told, "content_differs": True} if self.differs else told
 
 

@@ -122,14 +122,16 @@ class AcceptedShown(EventShown):
     content_differs: bool | None = None
 
 
-class AcceptedOfBatch(Shown):
-    """The event that stands for one of a batch."""
+class AcceptedInShort(Shown):
+    """The event that stands for one of a batch; or for one that was something else, where the credential may not read what
+    stands: then its `type` is not told."""
 
     event_id: str
     seq: int
     source: str
     id: str
-    type: str
+    type: str | None = None
+    accepted_at: ShownInstant | None = None
     added: bool
     content_differs: bool | None = None
 
@@ -137,7 +139,7 @@ class AcceptedOfBatch(Shown):
 class BatchAccepted(Shown):
     """What stands for each event of a batch, in its order."""
 
-    events: list[AcceptedOfBatch]
+    events: list[AcceptedInShort]
 
 
 class ScopeSent(Sent):
@@ -149,7 +151,7 @@ class ScopeSent(Sent):
 @api.post(
     "/events",
     status_code=202,
-    response_model=AcceptedShown | BatchAccepted,
+    response_model=AcceptedShown | AcceptedInShort | BatchAccepted,
     responses=fails(
         JsonInvalid,
         ScopeUnknown,
@@ -177,11 +179,11 @@ async def send_events(request: ApiRequest, scope: _Scope = None, event_id: _Own 
         for place, draft in enumerate(drafts):
             check_open(draft.source, f"/{place}/source")
         accepted = await _accept(request, drafts) if drafts else []
-        return Answer({"events": [_short(one) for one in accepted]}, 202)
+        return Answer({"events": [_short(request, one) for one in accepted]}, 202)
     draft = replace(cloudevents.read(content_type, request.headers, raw), scope=scope, event_id=event_id)
     check_open(draft.source, "/source")
     [one] = await _accept(request, [draft])
-    return Answer(one.answer(), 202)
+    return Answer(one.answer(request.caller), 202)
 
 
 @api.get("/events", response_model=PageShown[EventShown], responses=fails(CursorMismatch))
@@ -244,6 +246,6 @@ def _key(request: ApiRequest, drafts: list[EventDraft]) -> Key | None:
     return request.key([sorted(request.query_params.items()), [accept.content_of(draft) for draft in drafts]])
 
 
-def _short(one: Accepted) -> dict[str, Any]:
-    told = one.answer()
-    return {name: told[name] for name in AcceptedOfBatch.model_fields if name in told}
+def _short(request: ApiRequest, one: Accepted) -> dict[str, Any]:
+    told = one.answer(request.caller)
+    return {name: told[name] for name in AcceptedInShort.model_fields if name in told and name != "accepted_at"}
