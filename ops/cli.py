@@ -39,6 +39,8 @@ SUBCOMMANDS = {
     "timers": Subcommand("ops.timers", "Set timers, look at them and delete them."),
     "schedules": Subcommand("ops.schedules", "Start bodies or publish records again and again, by cron or interval."),
     "events": Subcommand("ops.events", "Send events, look at those that came in, and follow them."),
+    "senders": Subcommand("ops.senders", "Declare who may send webhooks, and how they become events."),
+    "destinations": Subcommand("ops.destinations", "Declare where effects are sent and what happens is told."),
     "subscriptions": Subcommand("ops.subscriptions", "Say which events are told to which destination."),
     "deliveries": Subcommand("ops.deliveries", "Look at what is told to destinations, follow it, and deliver again."),
     "kv": Subcommand("ops.kv", "Read and write small values by namespace and key."),

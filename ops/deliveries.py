@@ -10,6 +10,7 @@ from moorage.client import Moorage
 from moorage.client.outbox import Deliveries, Delivery, DestinationSummary
 from moorage.kernel.limits import REDELIVER_BATCH
 from ops import remote
+from ops.timeline import duration
 
 app = remote.group("Look at what is told to destinations, follow it, and deliver again.")
 
@@ -105,7 +106,7 @@ def redeliver(
 
     done = remote.call(url, token, some)
     if not as_json:
-        print(f"asked for {done} deliveries again")
+        print(f"asked for {done} {'delivery' if done == 1 else 'deliveries'} again")
 
 
 @app.command()
@@ -168,9 +169,9 @@ def summary(
     if as_json:
         remote.print_json({"lag_seconds": lag, "items": [one.wire() for one in found]})
         return
-    print(f"the outbox is {lag:g} s behind\n")
+    print(f"the outbox is {_took(lag) if lag else '0 s'} behind\n")
     rows = [_summary_row(one) for one in found]
-    columns = ("destination", "circuit", "pending", "oldest s", "tries", "dead", "delay s", "longest s", "blocked until")
+    columns = ("destination", "circuit", "pending", "oldest", "tries", "dead", "delay", "longest", "blocked until")
     remote.print_table(columns, rows, numbers=columns[2:8])
 
 
@@ -257,8 +258,10 @@ def _row(one: Delivery) -> tuple[object, ...]:
 
 def _line(one: Delivery) -> str:
     last = "" if one.last_error is None and one.last_status is None else f"  {one.last_error or one.last_status}"
-    stands = f"{one.state:<9}  try {one.attempts}  generation {one.generation}"
-    return f"{one.delivery_id}  {one.type:<20}  {one.destination:<16}  {stands}{last}"
+    generation = "" if one.generation == 1 else f"  generation {one.generation}"
+    stands = f"{one.state:<9}  try {one.attempts}{generation}{last}"
+    when = one.wire()["ended_at"] or one.wire()["created_at"]
+    return f"{when}  {one.delivery_id}  {one.type:<20}  {one.aggregate_id}  {one.destination:<12}  {stands}"
 
 
 def _summary_row(one: DestinationSummary) -> tuple[object, ...]:
@@ -267,10 +270,14 @@ def _summary_row(one: DestinationSummary) -> tuple[object, ...]:
         one.destination,
         one.circuit,
         one.pending,
-        one.oldest_pending_seconds,
+        _took(one.oldest_pending_seconds),
         one.attempts,
         one.dead,
-        None if delay is None else delay.mean,
-        None if delay is None else delay.longest,
+        _took(None if delay is None else delay.mean),
+        _took(None if delay is None else delay.longest),
         one.wire()["blocked_until"],
     )
+
+
+def _took(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(round(seconds * 1000))

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any
 
 import typer
 
-from moorage.client import Moorage
+from moorage.client import Moorage, Problem
 from moorage.client.events import Event
 from moorage.kernel import canonical
 from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES
@@ -109,15 +109,21 @@ def show(
     token: remote.Token = None,
     as_json: remote.AsJson = False,
 ) -> None:
-    """Show one event, as it was sent, and what became of it.
+    """Show one event, as it was sent, what became of it, and which runs have taken it.
 
     Example: moorage events show evt_01kb1y0z3w5q9v8d7c6b5a4m3n
     """
-    found = remote.call(url, token, lambda moorage: moorage.events.get(event))
+
+    async def ask(moorage: Moorage) -> tuple[Event, list[Mapping[str, Any]]]:
+        return await moorage.events.get(event), [] if as_json else await _taken(moorage, event)
+
+    found, taken = remote.call(url, token, ask)
     if as_json:
         remote.print_json(found.wire())
-    else:
-        remote.print_facts(found.wire())
+        return
+    remote.print_facts(found.wire())
+    for one in taken:
+        print(f"\ntaken by {one['execution']}, which waited for {one['label']!r}")
 
 
 @app.command()
@@ -181,6 +187,14 @@ def scope_(
         remote.print_facts(found.wire())
 
 
+async def _taken(moorage: Moorage, event: str) -> list[Mapping[str, Any]]:
+    """Whose waits an event has ended, as far as the credential may read history."""
+    try:
+        return [one.data async for one in moorage.iterate_history(subject=event) if one.type == "event.matched"]
+    except Problem:
+        return []
+
+
 def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -> None:
     """Send what stands on standard input in batches, each whole or not at all."""
 
@@ -238,7 +252,8 @@ def _row(one: Event) -> tuple[object, ...]:
 
 def _line(one: Event) -> str:
     data = "" if one.data is None else f"  {canonical.compact(one.event.get('data', one.event.get('data_base64')))}"
-    return f"{one.seq:>8}  {one.event_id}  {one.type:<24}  {one.source} {one.id}{data}"
+    keys = f"  [{' '.join(one.keys)}]" if one.keys else ""
+    return f"{one.wire()['accepted_at']}  {one.event_id}  {one.type:<24}  {one.source} {one.id}{keys}{data}"
 
 
 def _told(one: Event) -> str:

@@ -17,7 +17,7 @@ _WIDTH = 80
 """Characters of a value in a table; `get` and --json print it whole."""
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # a value may be -5
 def put(
     namespace: Namespace,
     key: Key,

@@ -328,19 +328,26 @@ def _waiting(run: Mapping[str, Any], now: Instant) -> list[str]:
     if run["status"] not in {"waiting", "suspended"}:
         return []
     until = _instant(run.get("next_attempt_at"))
-    lines = [f"waiting for {_awaited(one, now)}" for one in run.get("awaiting") or ()]
+    lines = [line for one in run.get("awaiting") or () for line in _awaited(one, now)]
     if until is not None and not any(" until " in line for line in lines):
         lines = lines or ["waiting"]
         lines[0] += _until(until, now)
     return lines or ["waiting until something ends"]
 
 
-def _awaited(one: Mapping[str, Any], now: Instant) -> str:
-    label = printable(str(one.get("label", "something")))
-    for name in ("deadline", "until", "next_attempt_at"):
-        if one.get(name):
-            return label + _until(instants.parse(one[name]), now)
-    return label
+def _awaited(one: Mapping[str, Any], now: Instant) -> list[str]:
+    awaited = "waiting for " + printable(str(one.get("label", "something")))
+    until = next((one[name] for name in ("deadline", "until", "next_attempt_at") if one.get(name)), None)
+    if until is not None:
+        awaited += _until(instants.parse(until), now)
+    return [awaited, f"  {_events(one)}"] if one.get("kind") == "event" else [awaited]
+
+
+def _events(one: Mapping[str, Any]) -> str:
+    """Which events a wait takes, so that a reader sees why none has come: its types, and its keys."""
+    types = " or ".join(map(str, one.get("types") or ["an event"]))
+    keys = " or ".join(map(str, one.get("keys") or []))
+    return printable(f"{types} with the key {keys}" if keys else types)
 
 
 def _until(until: Instant, now: Instant) -> str:

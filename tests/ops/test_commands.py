@@ -26,7 +26,7 @@ Run = Callable[..., Result]
 
 GROUPS = (
     *("records", "kinds", "claims", "dead-letters", "artifacts", "credentials", "subscriptions", "deliveries"),
-    *("schedules", "timers", "kv", "events"),
+    *("schedules", "timers", "kv", "events", "senders", "destinations"),
 )
 
 

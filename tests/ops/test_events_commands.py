@@ -1,8 +1,11 @@
 """`moorage events`, as a person runs it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.ops.test_commands import Run, docs, house, lines, ndjson, run, schema, transport
+from tests.unit.api.conftest import House
 
 __all__ = ["docs", "house", "run", "schema", "transport"]
 
@@ -26,7 +29,9 @@ def test_events_are_sent_listed_shown_and_scoped(run: Run) -> None:
     assert ([one["id"] for one in lines(few)], "there is more" in few.stderr) == (["129", "128"], True)
     assert len(lines(run("events", "list", "--all", "--json"))) == 132
     assert [one["id"] for one in lines(run("events", "list", "--key", "c-1", "--json"))] == ["1"]
-    assert "order-7" in run("events", "show", made["event_id"]).stdout
+    shown = run("events", "show", made["event_id"]).stdout
+    assert "order-7" in shown
+    assert "taken by" not in shown
 
     tailed = run("events", "tail", "--after", "0", "--limit", "2", "--type", "b").stdout
     assert [line.split()[-1] for line in tailed.splitlines()] == ["0", "1"]
@@ -36,3 +41,42 @@ def test_events_are_sent_listed_shown_and_scoped(run: Run) -> None:
     run("events", "send", "paid", "--attribute", "x", status=2)
     run("events", "send", "--id", "1", stdin="", status=2)
     assert "line 2 is no" in str(run("events", "send", stdin='{"a":1}\n[]\n', status=1).exception)
+
+
+def test_an_event_is_shown_with_whose_waits_have_taken_it(run: Run, house: House) -> None:
+    [made] = lines(run("events", "send", "paid", "--json"))
+    house.connection.execute(
+        "INSERT INTO history (subject, revision, type, actor, at, data)"
+        ' VALUES (?, 9, \'event.matched\', \'moorage:router\', 0, \'{"execution":"exe_1","label":"paid"}\')',
+        (made["event_id"],),
+    )
+    assert run("events", "show", made["event_id"]).stdout.splitlines()[-1] == "taken by exe_1, which waited for 'paid'"
+
+
+def test_senders_are_declared_listed_shown_and_deleted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    put = ("senders", "put", "shop", "--scheme", "github", "--secret", "older")
+    parts = ("--id", "/order/id", "--type", "order.paid", "--key", "/order/id", "--key", "/order/customer")
+    (one,) = lines(run(*put, "--secret", f"@{tmp_path / 'secret'}", *parts, "--tolerance-seconds", "60", "--json"))
+    assert [one[part] for part in ("scheme", "subject", "secrets", "tolerance_seconds")] == ["github", "shop", 2, 60]
+    assert one["event"] == {"id": "/order/id", "type": "order.paid", "keys": ["/order/id", "/order/customer"], "scope": None}
+    assert lines(run("senders", "show", "shop", "--json")) == [one]
+    table = run("senders", "list").stdout.splitlines()
+    assert table[1].split() == [
+        "shop",
+        "github",
+        "shop",
+        "2",
+        "/order/id",
+        "order.paid",
+        "/order/id",
+        "/order/customer",
+        "-",
+    ]
+    declared = run(*put, "--subject", "us", "--url", "http://moorage.test/").stdout
+    assert declared.endswith("\nit sends to http://moorage.test/webhooks/shop\n")
+    assert lines(run("senders", "list", "--json"))[0]["event"] is None
+    run(*put, "--secret", "@/nowhere", status=2)
+    assert "RequestInvalid" in run("senders", "put", "x", "--scheme", "none", "--secret", "s", status=1).stderr
+    assert run("senders", "delete", "shop").stdout == "deleted shop\n"
+    assert "SenderUnknown" in run("senders", "show", "shop", status=1).stderr

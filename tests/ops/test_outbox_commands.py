@@ -80,7 +80,8 @@ def test_the_summary_and_the_tail(run: Run, told: list[str], transport: Lossy) -
     assert table[3].split()[:3] == ["crm", "closed", "3"]
     followed = lines(run("deliveries", "tail", "--limit", "3", "--json"))
     assert [one["delivery_id"] for one in followed] == told
-    assert run("deliveries", "tail", "--limit", "1").stdout.split()[:3] == [told[0], "record.published", "crm"]
+    line = run("deliveries", "tail", "--limit", "1").stdout.split()
+    assert (line[1:3], line[3][:4], line[4:]) == ([told[0], "record.published"], "rec_", ["crm", "pending", "try", "0"])
     transport.left = 0
     with pytest.raises(AssertionError) as caught:
         run("deliveries", "tail")
@@ -97,3 +98,29 @@ def test_a_run_is_started_with_whom_to_tell_of_its_end(run: Run, told: list[str]
     (asked,) = ask(lambda moorage: moorage.runs.completions(started["run_id"]))
     assert asked.destination == "crm"
     assert "DestinationUnknown" in run("runs", "start", "work", "--notify", "nowhere", status=1).stderr
+
+
+def test_destinations_are_declared_listed_and_shown(run: Run) -> None:
+    put = ("destinations", "put", "crm", "https://crm.example.com/hook")
+    (one,) = lines(run(*put, "--secret", "env:CRM_SECRET", "--ordered", "--max-attempts", "3", "--json"))
+    assert (one["url"], one["secret"], one["methods"]) == (put[-1], "env:CRM_SECRET", ["POST"])
+    assert one["delivery"] == {"concurrency": 4, "ordered": True, "max_attempts": 3, "timeout_seconds": 15}
+    assert lines(run("destinations", "show", "crm", "--json")) == [one]
+    run(
+        "destinations",
+        "put",
+        "bank",
+        "https://bank.example.com/",
+        "--method",
+        "PUT",
+        "--dedup-window",
+        "60",
+        "--publication",
+    )
+    assert [each["name"] for each in lines(run("destinations", "list", "--json"))] == ["bank", "crm"]
+    table = run("destinations", "list").stdout.splitlines()
+    assert table[1].split() == ["bank", "https://bank.example.com/", "PUT", "-"]
+    (anew,) = lines(run(*put, "--json"))
+    assert (anew["secret"], anew["delivery"]["ordered"]) == (None, False)
+    assert "env:NAME" in run(*put, "--secret", "whsec_literal", status=1).stderr
+    assert "DestinationUnknown" in run("destinations", "show", "nowhere", status=1).stderr

@@ -55,6 +55,19 @@ STEPS = (
 )
 
 
+def test_a_run_that_waits_for_an_event_says_for_which() -> None:
+    wait = {"label": "paid", "kind": "event", "keys": ["order-7", "c-1"], "types": ["paid", "refunded"]}
+    limited = {**wait, "label": "late", "types": [], "keys": ["a\x1b[31m"], "until": "2026-11-29T17:35:00.000Z"}
+    assert drawn(run("suspended", awaiting=[wait, limited, {**wait, "keys": []}])).splitlines()[3:] == [
+        "  waiting for paid",
+        "    paid or refunded with the key order-7 or c-1",
+        "  waiting for late until 2026-11-29 17:35:00 UTC (in 59 m 48 s)",
+        "    an event with the key a [31m",
+        "  waiting for paid",
+        "    paid or refunded",
+    ]
+
+
 def test_a_run_that_waits_is_drawn_with_branches_retries_waits_and_errors() -> None:
     assert (
         drawn(run("suspended", attempt=2, **AWAITING), *STEPS, width=100)

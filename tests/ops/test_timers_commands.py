@@ -67,6 +67,9 @@ def test_timers_are_set_listed_shown_and_deleted(run: Run) -> None:
 @pytest.mark.clause("kv.ops")
 def test_values_are_put_got_listed_and_deleted(run: Run) -> None:
     assert run("kv", "put", "ns", "a.1", '{"n":[1,null]}').stdout == "put ns/a.1 at revision 1\n"
+    assert run("kv", "put", "ns", "below", "-5").stdout == "put ns/below at revision 1\n"
+    run("kv", "put", "ns", "below", "1", "--revisoin", "1", status=2)
+    run("kv", "delete", "ns", "below")
     [made] = lines(run("kv", "put", "ns", "b", "-", "--json", stdin='"text"'))
     assert (made["value"], made["revision"]) == ("text", 1)
     assert json.loads(run("kv", "get", "ns", "a.1").stdout) == {"n": [1, None]}

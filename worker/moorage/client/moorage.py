@@ -18,6 +18,7 @@ from moorage.client.jobs import Handler, Job
 from moorage.client.kv import Inbox, Values
 from moorage.client.models import Change, Entry, Page
 from moorage.client.outbox import Deliveries, Subscriptions
+from moorage.client.outside import Destinations, Senders
 from moorage.client.paging import every, page_of
 from moorage.client.records import Records
 from moorage.client.runs import Runs
@@ -87,6 +88,8 @@ class Moorage:
         self.inbox = Inbox(self.wire)
         self.subscriptions = Subscriptions(self.wire)
         self.deliveries = Deliveries(self.wire)
+        self.destinations = Destinations(self.wire)
+        self.senders = Senders(self.wire)
 
     @classmethod
     def of_environment(cls, **options: Any) -> Self:
