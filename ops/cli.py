@@ -43,6 +43,7 @@ SUBCOMMANDS = {
     "destinations": Subcommand("ops.destinations", "Declare where effects are sent and what happens is told."),
     "subscriptions": Subcommand("ops.subscriptions", "Say which events are told to which destination."),
     "deliveries": Subcommand("ops.deliveries", "Look at what is told to destinations, follow it, and deliver again."),
+    "receive": Subcommand("ops.receive", "Receive deliveries on this machine, verify their signatures, and print them."),
     "kv": Subcommand("ops.kv", "Read and write small values by namespace and key."),
     "watch": Subcommand("ops.watch", "Print what happens to a kind's records, as it happens."),
     "storage": Subcommand("ops.storage", "Check a deployment's storage, bind it, and release what may be in flight."),
