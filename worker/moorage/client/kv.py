@@ -49,7 +49,7 @@ class Values:
 
     async def delete(self, namespace: str, key: str, *, revision: int | None = None) -> None:
         """Delete a key, with `revision` only if it has that one; one that is absent already is fine."""
-        await self._wire.call("DELETE", _path(namespace, key), query={"revision": revision})
+        await self._wire.call("DELETE", _path(namespace, key), query={"revision": revision}, key=fresh_key())
 
     async def page(
         self, namespace: str, prefix: str | None = None, *, limit: int | None = None, cursor: str | None = None

@@ -159,7 +159,7 @@ class Subscriptions:
 
     async def delete(self, name: str) -> None:
         """Tell nothing more; what was told already is still delivered."""
-        await self._wire.call("DELETE", f"/subscriptions/{segment(name)}")
+        await self._wire.call("DELETE", f"/subscriptions/{segment(name)}", key=fresh_key())
 
 
 class Deliveries:

@@ -123,7 +123,7 @@ class Schedules:
 
     async def delete(self, name: str) -> None:
         """Delete a schedule. What it started goes on; what waited does not."""
-        await self._wire.call("DELETE", self._path(name))
+        await self._wire.call("DELETE", self._path(name), key=fresh_key())
 
     async def pause(self, name: str) -> Schedule:
         """Pause a schedule: its windows pass, and those that wait go on waiting."""

@@ -84,8 +84,8 @@ class Timers:
         return Timer.model_validate(await self._wire.call("GET", f"/timers/{segment(timer)}"))
 
     async def delete(self, timer: str, revision: int) -> None:
-        """Delete a timer, if it has this revision. Where the answer was lost, it may be told TimerUnknown, being gone."""
-        await self._wire.call("DELETE", f"/timers/{segment(timer)}", query={"revision": revision})
+        """Delete a timer, if it has this revision. Where an answer was lost it is asked again, and deletes once."""
+        await self._wire.call("DELETE", f"/timers/{segment(timer)}", query={"revision": revision}, key=fresh_key())
 
     async def page(self, *, limit: int | None = None, cursor: str | None = None) -> Page[Timer]:
         """A page of timers by id, for operators."""

@@ -109,6 +109,20 @@ async def bind(db: Database, tx: Transaction, key: Key | None) -> None:
         await recall(db, key)
 
 
+async def is_done(db: Database, key: Key | None) -> bool:
+    """Whether what the key asks for was done already: what it was to change may be gone since. Raises IdempotencyConflict
+    when the key was used with other content."""
+    if key is None:
+        return False
+    reading = Reading()
+    found = reading.ask(_RECALL, subject=key.subject, key=key.key)
+    await db.read(reading)
+    row = found.first()
+    if row is not None and not hmac.compare_digest(row["digest"], key.digest):
+        raise IdempotencyConflict()
+    return row is not None
+
+
 async def recall(db: Database, key: Key | None) -> dict[str, Any]:
     """What the key made. Raises IdempotencyConflict when it was used with other content."""
     if key is None:

@@ -57,19 +57,33 @@ async def put(
     return Entry.of(stored.one())
 
 
-async def delete(db: Database, caller: Caller, now: Instant, namespace: str, key: str, revision: int | None = None) -> None:
-    """Delete a key, in one round trip; one that is absent already is fine.
+async def delete(
+    db: Database,
+    caller: Caller,
+    now: Instant,
+    namespace: str,
+    key: str,
+    revision: int | None = None,
+    once: Key | None = None,
+) -> None:
+    """Delete a key, in one round trip; one that is absent already is fine. Under `once` it is deleted once: what was put
+    since stays.
 
-    Raises IdInvalid, Forbidden, KeyConflict when the key is there at another revision than the one named.
+    Raises IdInvalid, Forbidden, KeyConflict when the key is there at another revision than the one named,
+    IdempotencyConflict.
     """
     change = Change.delete(namespace, key)
     caller.demand_whole("publish", namespace)
     tx = Transaction(now)
     caller.guard(tx)
+    keys.remember(tx, once, {})
     if revision is not None:
         tx.require(statements.IS_AT_OR_GONE, KeyConflict(), namespace=namespace, key=key, revision=revision)
     changes.plan(tx, caller.subject, [change])
-    await db.commit(tx)
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        await keys.recall(db, once)
 
 
 async def get(db: Database, caller: Caller, namespace: str, key: str) -> Entry:

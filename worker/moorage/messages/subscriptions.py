@@ -9,6 +9,8 @@ from typing import Any, Final, Literal
 from moorage.catalog.access import Caller
 from moorage.catalog.kinds import Kind, Kinds
 from moorage.history.append import Event, append
+from moorage.idempotency import keys
+from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical
 from moorage.kernel.errors import DestinationUnknown, MoorageError, SubscriptionUnknown
 from moorage.kernel.ids import check_client_id
@@ -168,16 +170,21 @@ async def resume(db: Database, caller: Caller, now: Instant, name: str) -> Subsc
     return await _set(db, caller, now, name, "active", None)
 
 
-async def delete(db: Database, caller: Caller, now: Instant, name: str) -> None:
-    """Tell nothing more. What was told already is still delivered. Raises Forbidden, SubscriptionUnknown."""
+async def delete(db: Database, caller: Caller, now: Instant, name: str, key: Key | None = None) -> None:
+    """Tell nothing more. What was told already is still delivered. Under a key that happens once: one that was declared
+    since stays. Raises Forbidden, SubscriptionUnknown, IdempotencyConflict."""
     caller.demand("operate")
     _known(name)
     tx = Transaction(now)
     caller.guard(tx)
+    keys.remember(tx, key, {})
     tx.require(statements.EXISTS, SubscriptionUnknown(), name=name)
     append(tx, caller.subject, Event(_subject(name), "subscription.deleted"))
     tx.run(statements.DELETE, name=name)
-    await db.commit(tx)
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        await keys.recall(db, key)
 
 
 async def _set(

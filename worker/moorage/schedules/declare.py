@@ -6,6 +6,8 @@ from typing import Any, Final
 from moorage.catalog.access import Caller
 from moorage.catalog.builtin import check_publisher
 from moorage.history.append import Event, append
+from moorage.idempotency import keys
+from moorage.idempotency.keys import AlreadyDone, Key
 from moorage.kernel import canonical
 from moorage.kernel.errors import ScheduleConflict, ScheduleUnknown
 from moorage.kernel.ids import check_client_id
@@ -136,19 +138,28 @@ async def set_paused(db: Database, caller: Caller, now: Instant, name: str, paus
     raise ScheduleConflict()
 
 
-async def delete(db: Database, caller: Caller, now: Instant, name: str) -> None:
+async def delete(db: Database, caller: Caller, now: Instant, name: str, key: Key | None = None) -> None:
     """Delete a schedule; what it started goes on, and windows that wait go with it. What became of its windows is remembered
-    under its name. Raises ScheduleUnknown, Forbidden, ScheduleConflict."""
+    under its name. Under a key that happens once: one that was declared since stays. Raises ScheduleUnknown, Forbidden,
+    ScheduleConflict, IdempotencyConflict."""
     for _ in range(TRIES):
-        stored = await managed(db, caller, now, name)
+        try:
+            stored = await managed(db, caller, now, name)
+        except ScheduleUnknown:
+            if await keys.is_done(db, key):
+                return
+            raise
         tx = Transaction(now)
         caller.guard(tx)
+        keys.remember(tx, key, {})
         tx.require(statements.UNCHANGED, ScheduleConflict(), **stored.seen())
         tx.run(statements.DROP_QUEUED, name=name)
         tx.run(statements.DELETE, name=name)
         append(tx, caller.subject, Event(f"{PREFIX}{name}", "schedule.deleted"))
         try:
             await db.commit(tx)
+        except AlreadyDone:
+            await keys.recall(db, key)
         except ScheduleConflict:
             continue
         return

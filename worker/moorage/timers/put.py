@@ -133,18 +133,29 @@ def _plan(tx: Transaction, caller: Caller, asked: Timer, event_id: str | None) -
     tx.run(statements.SET, **parts)
 
 
-async def delete(db: Database, caller: Caller, now: Instant, timer: str, revision: int) -> None:
-    """Delete a timer at its revision: whatever fires it after this finds nothing.
+async def delete(db: Database, caller: Caller, now: Instant, timer: str, revision: int, key: Key | None = None) -> None:
+    """Delete a timer at its revision: whatever fires it after this finds nothing. Under a key that happens once: one that
+    was set since stays.
 
-    Raises IdInvalid, TimerUnknown, also for a timer that the caller may not see, TimerConflict at another revision.
+    Raises IdInvalid, TimerUnknown, also for a timer that the caller may not see, TimerConflict at another revision,
+    IdempotencyConflict.
     """
-    await show(db, caller, timer)
+    try:
+        await show(db, caller, timer)
+    except TimerUnknown:
+        if await keys.is_done(db, key):
+            return
+        raise
     tx = Transaction(now)
     caller.guard(tx)
+    keys.remember(tx, key, {})
     tx.require(statements.IS_AT, TimerConflict(), id=timer, revision=revision)
     append(tx, caller.subject, Event(f"{SUBJECT}{timer}", "timer.deleted"))
     tx.run(statements.REMOVE, id=timer)
-    await db.commit(tx)
+    try:
+        await db.commit(tx)
+    except AlreadyDone:
+        await keys.recall(db, key)
 
 
 async def show(db: Database, caller: Caller, timer: str) -> Timer:

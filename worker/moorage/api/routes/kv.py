@@ -58,10 +58,16 @@ async def show_value(request: ApiRequest, namespace: Namespace, key: Key) -> Res
     return Answer((await values.get(request.db, request.caller, namespace, key)).answer())
 
 
-@api.delete("/kv/{namespace}/{key}", status_code=204, response_class=Response, responses=fails(KeyConflict))
+@api.delete(
+    "/kv/{namespace}/{key}",
+    status_code=204,
+    response_class=Response,
+    responses=fails(KeyConflict, IdempotencyConflict),
+)
 async def delete_value(request: ApiRequest, namespace: Namespace, key: Key, revision: Revision = None) -> Response:
     """Delete a key; one that is absent already is fine."""
-    await values.delete(request.db, request.caller, request.now, namespace, key, revision)
+    once = request.key({"revision": revision})
+    await values.delete(request.db, request.caller, request.now, namespace, key, revision, once)
     return nothing()
 
 

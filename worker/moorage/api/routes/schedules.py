@@ -272,10 +272,10 @@ async def show_schedule(request: ApiRequest, name: Name) -> Response:
     return Answer((await declare.show(request.db, request.caller, request.now, name)).answer())
 
 
-@api.delete("/schedules/{name}", status_code=204, responses=fails(*_CHANGING))
+@api.delete("/schedules/{name}", status_code=204, responses=fails(*_CHANGING, IdempotencyConflict))
 async def delete_schedule(request: ApiRequest, name: Name) -> Response:
     """Delete a schedule. What it started goes on; what waited does not. Under the same name later no window comes twice."""
-    await declare.delete(request.db, request.caller, request.now, name)
+    await declare.delete(request.db, request.caller, request.now, name, request.key({}))
     return nothing()
 
 

@@ -22,7 +22,14 @@ from moorage.api.fields import (
 )
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
-from moorage.kernel.errors import CursorMismatch, DestinationUnknown, KindUnknown, PatternInvalid, SubscriptionUnknown
+from moorage.kernel.errors import (
+    CursorMismatch,
+    DestinationUnknown,
+    IdempotencyConflict,
+    KindUnknown,
+    PatternInvalid,
+    SubscriptionUnknown,
+)
 from moorage.kernel.limits import ID_CHARACTERS, SUBSCRIPTION_TYPES
 from moorage.messages import subscriptions
 from moorage.messages.subscriptions import Declaration, State
@@ -98,10 +105,10 @@ async def show_subscription(request: ApiRequest, name: SubscriptionName) -> Resp
     return Answer((await subscriptions.show(request.db, request.caller, name)).answer())
 
 
-@api.delete("/subscriptions/{name}", status_code=204, responses=fails(SubscriptionUnknown))
+@api.delete("/subscriptions/{name}", status_code=204, responses=fails(SubscriptionUnknown, IdempotencyConflict))
 async def delete_subscription(request: ApiRequest, name: SubscriptionName) -> Response:
     """Tell nothing more. What was told already is still delivered."""
-    await subscriptions.delete(request.db, request.caller, request.now, name)
+    await subscriptions.delete(request.db, request.caller, request.now, name, request.key({}))
     return Response(status_code=204)
 
 

@@ -112,10 +112,16 @@ async def show_timer(request: ApiRequest, timer: TimerId) -> Response:
     return Answer((await put.show(request.db, request.caller, timer)).answer())
 
 
-@api.delete("/timers/{timer}", status_code=204, response_class=Response, responses=fails(TimerUnknown, TimerConflict))
+@api.delete(
+    "/timers/{timer}",
+    status_code=204,
+    response_class=Response,
+    responses=fails(TimerUnknown, TimerConflict, IdempotencyConflict),
+)
 async def delete_timer(request: ApiRequest, timer: TimerId, revision: AtRevision) -> Response:
     """Delete a timer, if it has this revision."""
-    await put.delete(request.db, request.caller, request.now, timer, revision)
+    key = request.key({"revision": revision})
+    await put.delete(request.db, request.caller, request.now, timer, revision, key)
     return nothing()
 
 
