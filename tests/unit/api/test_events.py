@@ -112,6 +112,20 @@ async def test_what_is_refused_stores_nothing(
     assert (await root.get("/events")).json() == {"items": [], "next_cursor": None}
 
 
+@pytest.mark.clause("kernel.problem")
+async def test_every_refusal_of_a_shape_points_somewhere(root: httpx.AsyncClient) -> None:
+    twice = {"delay_seconds": 1, "event": {"type": "t", "keys": ["a", "a"]}}
+    for method, path, sent, pointer in (
+        ("PUT", "/timers/t", twice, "/event/keys"),
+        ("GET", "/correlations", None, "/query/work"),
+        ("PUT", "/correlations", {"work": "w", "keys": [KEY, KEY]}, "/keys"),
+        ("GET", "/schedules/s/next?after=noon", None, ""),
+        ("POST", "/inbox/c/e", {"outcome": 1, "kv": {"n": {f"k{number}": 1 for number in range(51)}}}, "/kv"),
+    ):
+        found = problem(await root.request(method, path, json=sent), 422, "RequestInvalid")["errors"]
+        assert [one["pointer"] for one in found] == [pointer], path
+
+
 @pytest.mark.clause("inbox.accept")
 async def test_the_sources_of_webhooks_are_their_senders_alone(root: httpx.AsyncClient) -> None:
     """Else a publisher could use up the delivery ids of a sender, whose own webhooks would count as repeated."""

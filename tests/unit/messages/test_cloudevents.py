@@ -159,10 +159,20 @@ def test_headers_are_unquoted_and_percent_decoded() -> None:
     assert read(None, {**HEADERS, "ce-subject": "ä".encode().decode("latin-1")}, b"").attributes["subject"] == "ä"
     for bad in ("%E2%82", "%zz", "50%", "\xe4", "\u20ac", "%00", "%0A"):
         assert code_of(None, {**HEADERS, "ce-subject": bad}, b"") == "RequestInvalid", bad
+    # What the edge gives for bytes that are no UTF-8: two ids would be one.
+    assert code_of(None, {**HEADERS, "ce-id": "\ufffd".encode().decode("latin-1")}, b"") == "RequestInvalid"
+    assert read(None, {**HEADERS, "ce-id": "%EF%BF%BD"}, b"").delivery_id == "\ufffd"
     assert code_of(None, {**HEADERS, "CE-ID": "2"}, b"") == "RequestInvalid"
     assert code_of(None, {**HEADERS, "ce-datacontenttype": "text/plain"}, b"") == "RequestInvalid"
     assert code_of(None, {**HEADERS, "ce-data": "1"}, b"") == "RequestInvalid"
     assert code_of(None, {**HEADERS, "ce-data_base64": "MQ=="}, b"") == "RequestInvalid"
+
+
+def test_what_is_wrong_with_a_header_is_told_at_its_name() -> None:
+    for name, value in (("specversion", "2"), ("id", ""), ("source", "not a uri"), ("type", "%00"), ("time", "noon")):
+        with pytest.raises(RequestInvalid) as caught:
+            read(None, {**HEADERS, f"ce-{name}": value}, b"")
+        assert [one["pointer"] for one in caught.value.errors or ()] == [f"/headers/ce-{name}"]
 
 
 # --- what an event is -----------------------------------------------------------------------------------------------

@@ -172,6 +172,12 @@ class RequestInvalid(RequestError):
 
     status = 422
 
+    def problem(self) -> dict[str, Any]:
+        """With `errors` always: what is about the request as a whole is told at the empty pointer."""
+        body = super().problem()
+        body.setdefault("errors", [{"pointer": "", "message": self.detail}])
+        return body
+
 
 class BodyInvalid(RequestError):
     """The record's body does not fit what its kind declares."""

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.kernel import canonical
-from moorage.kernel.errors import PayloadTooLarge, RequestInvalid
+from moorage.kernel.errors import PayloadTooLarge
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import KV_CHANGES, KV_VALUE_BYTES
+from moorage.kernel.refusals import refused
 from moorage.store.transaction import Row
 
 SUBJECT: Final = "kv:"
@@ -88,7 +89,7 @@ def changes_of(wished: Mapping[str, Mapping[str, Any]]) -> list[Change]:
     Raises RequestInvalid past KV_CHANGES, and what `Change.put` raises.
     """
     if sum(len(keys) for keys in wished.values()) > KV_CHANGES:
-        raise RequestInvalid(f"one request changes at most {KV_CHANGES} keys")
+        raise refused("/kv", f"changes more than {KV_CHANGES} keys")
     return [
         Change.delete(namespace, key) if value is None else Change.put(namespace, key, value)
         for namespace, keys in wished.items()

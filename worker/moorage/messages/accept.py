@@ -46,8 +46,8 @@ class Accepted:
     differs: bool
 
     def answer(self, caller: Caller) -> dict[str, Any]:
-        """What a client is shown. Anybody may name a source and an id: of an event that is not what was sent, whoever may not
-        read its type is told only that it stands (clause catalog.grants)."""
+        """What a client is shown. Anybody may name a source and an id: of an event that is not what was sent, whoever may
+        not read its type is told only that it stands (clause catalog.grants)."""
         told = self.event.answer()
         if self.differs and caller.narrowing("read", self.event.type) is not None:
             told = {name: told[name] for name in ("event_id", "seq", "source", "id", "accepted_at")}

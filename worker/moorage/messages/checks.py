@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from moorage.kernel import canonical
-from moorage.kernel.errors import IdInvalid, PayloadTooLarge, RequestInvalid
+from moorage.kernel.errors import IdInvalid, PayloadTooLarge
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.limits import (
     EVENT_ATTRIBUTES,
@@ -64,9 +64,9 @@ def check_open(source: str, pointer: str) -> None:
 
 def _check_keys(draft: EventDraft, pointer: str) -> None:
     if len(draft.keys) > EVENT_KEYS:
-        raise RequestInvalid(f"an event has at most {EVENT_KEYS} keys")
+        raise refused(f"{pointer}/keys", f"has more than {EVENT_KEYS} keys", f"an event has at most {EVENT_KEYS} keys")
     if len(set(draft.keys)) < len(draft.keys):
-        raise RequestInvalid("an event has the same key twice")
+        raise refused(f"{pointer}/keys", "names a key twice", "an event has the same key twice")
     for key in draft.keys:
         check_line(key, f"{pointer}/keys")
 

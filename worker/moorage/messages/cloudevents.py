@@ -18,7 +18,7 @@ from moorage.kernel.errors import RequestInvalid, UnsupportedMediaType
 from moorage.kernel.instants import normalize
 from moorage.kernel.limits import EVENT_ATTRIBUTE_CHARACTERS, EVENT_BATCH, EVENT_DATA_BYTES, TEXT_CHARACTERS
 from moorage.kernel.refusals import refused
-from moorage.messages.checks import BINARY, check, too_large
+from moorage.messages.checks import BINARY, check, check_source, too_large
 from moorage.messages.model import EventDraft
 
 STRUCTURED: Final = "application/cloudevents+json"
@@ -46,6 +46,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.+")
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _INT32 = 2**31
+_REPLACED: Final = "\ufffd".encode().decode("latin-1")
+"""What stands, in a header as it is given here, for bytes that were no UTF-8: what they were is lost by then."""
 _UTF_8: Final = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
@@ -90,7 +92,7 @@ def read_batch(content_type: str | None, raw: bytes) -> list[EventDraft]:
     if not isinstance(events, list):
         raise refused("", "must be an array of events", "a batch is an array of events")
     if len(events) > EVENT_BATCH:
-        raise RequestInvalid(f"a batch has at most {EVENT_BATCH} events")
+        raise refused("", f"must have at most {EVENT_BATCH} events", f"a batch has at most {EVENT_BATCH} events")
     return [structured(event, f"/{place}") for place, event in enumerate(events)]
 
 
@@ -101,7 +103,7 @@ def structured(event: Any, pointer: str = "") -> EventDraft:
     if "data" in event and BINARY in event:
         raise refused(f"{pointer}/{BINARY}", "stands beside data", "an event has data or data_base64, not both")
     attributes = {name: value for name, value in event.items() if name not in ("data", BINARY) and value is not None}
-    draft = _draft(attributes, pointer)
+    draft = _draft(attributes, f"{pointer}/")
     if "data" in event:
         return check(replace(draft, data=canonical.dumps(event["data"])), pointer)
     if event.get(BINARY) is not None:
@@ -120,7 +122,7 @@ def binary(content_type: str | None, headers: Mapping[str, str], raw: bytes) -> 
             raise refused(f"/headers/ce-{name}", "is no attribute", "data is the body, and its type the Content-Type")
     if content_type is not None and content_type.strip():
         attributes["datacontenttype"] = content_type.strip()
-    draft = _draft(attributes, "/headers")
+    draft = _draft(attributes, f"/headers/{_PREFIX}")
     if not raw:
         return check(draft)
     if len(raw) > EVENT_DATA_BYTES:
@@ -137,15 +139,16 @@ def keys_of(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 # --- attributes -----------------------------------------------------------------------------------------------------
 
 
-def _draft(attributes: dict[str, Any], pointer: str) -> EventDraft:
-    """The event without its data. What was not sent as an attribute of an event is refused."""
+def _draft(attributes: dict[str, Any], before: str) -> EventDraft:
+    """The event without its data. What was not sent as an attribute of an event is refused, at its name behind `before`."""
     if attributes.get("specversion") != "1.0":
-        raise refused(f"{pointer}/specversion", 'must be "1.0"')
+        raise refused(f"{before}specversion", 'must be "1.0"')
     for name in ("id", "source", "type"):
         if not isinstance(attributes.get(name), str):
-            raise refused(f"{pointer}/{name}", "must be a text that is not empty")
+            raise refused(f"{before}{name}", "must be a text that is not empty")
     for name, value in attributes.items():
-        _check_attribute(name, value, pointer)
+        _check_attribute(name, value, before)
+    check_source(attributes["source"], f"{before}source")
     others = {name: value for name, value in attributes.items() if name not in ("id", "source", "type", ACTOR)}
     cause = attributes.get(CAUSE)
     return EventDraft(
@@ -158,8 +161,8 @@ def _draft(attributes: dict[str, Any], pointer: str) -> EventDraft:
     )
 
 
-def _check_attribute(name: str, value: Any, pointer: str) -> None:
-    place = f"{pointer}/{name[:100]}"
+def _check_attribute(name: str, value: Any, before: str) -> None:
+    place = f"{before}{name[:100]}"
     if _NAME.fullmatch(name) is None or len(name) > TEXT_CHARACTERS:
         raise refused(place, "has a name that is not of lower-case letters and digits", "an attribute's name is malformed")
     problem: str | None = "must be a text, an integer or a boolean"
@@ -214,6 +217,9 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 def _header(value: str, place: str) -> str:
     """An attribute's text: out of its quotes, where it has some, and percent-decoded (HTTP binding, 3.1.3.2)."""
     text = value.strip(" \t")
+    if _REPLACED in text:
+        # Taken as it is it would be the same for all such values: of two ids the second would count as repeated.
+        raise refused(place, "is not UTF-8, percent-encoded")
     quoted = _QUOTED.fullmatch(text)
     if quoted is not None:
         text = re.sub(r"\\(.)", r"\1", quoted.group(1))

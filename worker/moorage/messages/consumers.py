@@ -28,12 +28,12 @@ from moorage.kernel.errors import (
     PayloadTooLarge,
     RateLimited,
     RequestError,
-    RequestInvalid,
     Unknown,
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import INBOX_OUTCOME_BYTES, INBOX_RETENTION_SECONDS, SETTLE_RESULTS
+from moorage.kernel.refusals import refused
 from moorage.kv import changes
 from moorage.kv.model import Change, changes_of
 from moorage.messages import inbox_statements as statements
@@ -155,9 +155,9 @@ def _checked(
     if canonical.size(text) > INBOX_OUTCOME_BYTES:
         raise PayloadTooLarge(f"an outcome has at most {INBOX_OUTCOME_BYTES} bytes", limit=int(INBOX_OUTCOME_BYTES))
     if len(drafts) > SETTLE_RESULTS:
-        raise RequestInvalid(f"an outcome brings at most {SETTLE_RESULTS} records")
+        raise refused("/records", f"has more than {SETTLE_RESULTS} records")
     if any(draft.debounce is not None for draft in drafts):
-        raise RequestInvalid("records that come with an outcome are not debounced")
+        raise refused("/records", "come with an outcome and are not debounced")
     check_publisher({draft.kind for draft in drafts})
     changed = changes_of(wished)
     for namespace in {one.namespace for one in changed}:

@@ -11,7 +11,7 @@ from typing import Any
 from moorage.catalog.access import Caller
 from moorage.history.append import append_selected
 from moorage.kernel import canonical
-from moorage.kernel.errors import CorrelationConflict, RequestInvalid
+from moorage.kernel.errors import CorrelationConflict
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import CORRELATIONS, SCOPE_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
@@ -112,12 +112,13 @@ def check_work(work: str) -> None:
         raise refused("/work", f"must have at most {SCOPE_CHARACTERS} characters")
 
 
-def check(keys: Sequence[ExternalKey]) -> None:
-    """Raise RequestInvalid for more than CORRELATIONS keys, for one twice, and for one that no event can carry."""
+def check(keys: Sequence[ExternalKey], pointer: str = "/keys") -> None:
+    """Raise RequestInvalid, at `pointer`, for more than CORRELATIONS keys, for one twice, and for one that no event can
+    carry."""
     if len(keys) > CORRELATIONS:
-        raise RequestInvalid(f"at most {CORRELATIONS} keys are attached at once")
+        raise refused(pointer, f"has more than {CORRELATIONS} keys", f"at most {CORRELATIONS} keys are attached at once")
     if len(set(keys)) < len(keys):
-        raise RequestInvalid("a key is named twice")
+        raise refused(pointer, "names a key twice", "a key is named twice")
     for place, key in enumerate(keys):
-        check_source(key.source, f"/keys/{place}/source")
-        check_line(key.external_id, f"/keys/{place}/external_id")
+        check_source(key.source, f"{pointer}/{place}/source")
+        check_line(key.external_id, f"{pointer}/{place}/external_id")

@@ -228,7 +228,7 @@ def check(caller: Caller, info: BodyInfo, start: Start) -> None:
     if start.input.size > JOURNAL_VALUE_BYTES:
         raise PayloadTooLarge(f"the input passes {JOURNAL_VALUE_BYTES} bytes", limit=int(JOURNAL_VALUE_BYTES))
     completions.check(start.notify)
-    correlate.check(start.correlations)
+    correlate.check(start.correlations, "/correlations")
     size = canonical.size(canonical.dumps(dict(start.metadata)))
     if size > METADATA_BYTES:
         raise RunMetadataTooLarge(f"{size} bytes of metadata; the limit is {METADATA_BYTES}", limit=int(METADATA_BYTES))

@@ -11,8 +11,9 @@ from moorage.api.fields import Cursor, Default, Limit, PageShown, Sent, Shown, S
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.api.run_shapes import KeySent
-from moorage.kernel.errors import CorrelationConflict, CursorMismatch, RequestInvalid
+from moorage.kernel.errors import CorrelationConflict, CursorMismatch
 from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, SCOPE_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.messages import correlate
 from moorage.messages.correlate import ExternalKey
 
@@ -69,5 +70,5 @@ async def list_keys(
     elif work is not None and source is None and external_id is None:
         found = await correlate.of_work(request.db, request.caller, work, page_of(limit, cursor))
     else:
-        raise RequestInvalid("name a work, or a source and an external_id")
+        raise refused("/query/work", "or a source and an external_id are to be named, and not both")
     return page(found, lambda one: one.answer())

@@ -37,6 +37,7 @@ from moorage.kernel.errors import (
     UnsupportedMediaType,
 )
 from moorage.kernel.limits import EVENT_ATTRIBUTE_CHARACTERS, EVENT_BATCH, ID_CHARACTERS, SCOPE_CHARACTERS
+from moorage.kernel.refusals import refused
 from moorage.messages import accept, cloudevents, events
 from moorage.messages.accept import Accepted
 from moorage.messages.checks import check_open
@@ -174,7 +175,7 @@ async def send_events(request: ApiRequest, scope: _Scope = None, event_id: _Own 
     raw = await request.body()
     if cloudevents.is_batch(content_type):
         if event_id is not None:
-            raise RequestInvalid("event_id names one event, and a batch may have several")
+            raise refused("/query/event_id", "names one event, and a batch may have several")
         drafts = [replace(draft, scope=scope) for draft in cloudevents.read_batch(content_type, raw)]
         for place, draft in enumerate(drafts):
             check_open(draft.source, f"/{place}/source")
