@@ -39,6 +39,7 @@ from moorage.edge.storage import blobs, database
 from moorage.edge.worker_bodies import WorkerBodies
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
+from moorage.messages.fan_out import NEVER_TOLD
 from moorage.messages.routing import route_unrouted
 from moorage.store.ports import Cost, Database
 from moorage.timers import clock
@@ -74,6 +75,7 @@ class Clock(DurableObject):
         self._summoned: set[str] = set()
         self._routing = Routing(lambda: time.monotonic() * 1000)
         self._accepted = False
+        self._appended = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wake(self, due: int, shard: Shard) -> int:
@@ -144,7 +146,7 @@ class Clock(DurableObject):
             drained = await self._guarded(lambda: self._drain_own(shard))
         await self._arm_after(drained)
         await self._pass_on()
-        if drained is not None and drained.fired:
+        if self._take_appended() or (drained is not None and drained.fired):
             await self._tell(self._now(), [other for other in SHARDS if other != shard])
 
     async def _pass_on(self) -> None:
@@ -162,14 +164,17 @@ class Clock(DurableObject):
         return drained
 
     async def _tell(self, now: Instant, shards: Sequence[Shard]) -> None:
-        """Arm the Clocks of these shards for what was made due there. A failure is logged only: the tick repairs it."""
+        """Arm the Clocks of these shards, this one among them or not, for what was made due there. A failure is logged only:
+        the tick repairs it."""
         works = [work for work in self._works() if work.shard in shards]
         try:
             dues = await clock.upcoming(database(self.env), now, works)
         except MoorageError as error:
             _log.warning("what is due elsewhere could not be read: %s", error.code)
             return
-        await self._clocks.wake_all(dues, now)
+        if self._shard is not None and self._shard in dues:
+            await self._alarm.arm(dues[self._shard] - (self._offset or 0))
+        await self._clocks.wake_all({shard: due for shard, due in dues.items() if shard != self._shard}, now)
 
     def _works(self) -> list[DueWork]:
         told = settings.read(self.env).settings
@@ -235,16 +240,18 @@ class Clock(DurableObject):
 
     def _entered(self, types: Collection[str]) -> None:
         """What was fired may have accepted events: they are routed beside the draining, or at the end of a move of the test
-        clock."""
+        clock. Whatever it was, it may be told to who is subscribed, but for what became of deliveries."""
+        self._appended = self._appended or not all(type_.startswith(NEVER_TOLD) for type_ in types)
         if self._moving.locked():
             self._accepted = self._accepted or ACCEPTED in types
         else:
             self._routing.entered(types, self._database, self._now, lambda routing: self._beside(self._routed(routing)))
 
     async def _routed(self, routing: Coroutine[Any, Any, None]) -> None:
+        """Route beside the draining, which may have ended before: what that makes due is told to this Clock too."""
         await routing
         await self._pass_on()
-        await self._tell(self._now(), [other for other in SHARDS if other != self._shard])
+        await self._tell(self._now(), SHARDS)
 
     async def _route_accepted(self, now: Instant) -> Cost:
         db = self._database()
@@ -275,6 +282,11 @@ class Clock(DurableObject):
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _take_appended(self) -> bool:
+        """Whether history was told of anything, also where nobody knows whether that was committed."""
+        appended, self._appended = self._appended, False
+        return appended
 
     def _take_pokes(self) -> list[Poke]:
         """The executions that were woken by what was fired, each once."""
