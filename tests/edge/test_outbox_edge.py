@@ -66,17 +66,39 @@ def test_what_is_committed_becomes_a_delivery_within_moments(api: httpx.Client) 
         good(api.delete(f"/subscriptions/{name}"))
 
 
+@pytest.mark.clause("outbox.lag", "inbox.two-checkpoints")
+def test_what_becomes_of_an_event_is_told_within_moments_whoever_accepted_it(api: httpx.Client) -> None:
+    """A request, or the Clock as a timer fires; routing comes beside either."""
+    there, name, type_ = destination(api), fresh("routed"), fresh("rang")
+    good(api.put(f"/subscriptions/{name}", json={"types": ["event.routed"], "destination": there}))
+    try:
+        for number in range(6):
+            key = fresh("key")
+            event = {"type": type_, "source": "/here", "id": key}
+            if number % 2:
+                good(api.post("/events", json={"specversion": "1.0", **event}))
+            else:
+                good(api.put(f"/timers/{key}", json={"delay_seconds": 0, "event": event}))
+            begun = time.monotonic()
+            while not (found := good(api.get("/events", params={"type": type_}))["items"][number:]):
+                assert time.monotonic() - begun < DEADLINE_SECONDS
+            within_moments(api, found[0]["event_id"], subscription=name)
+            assert time.monotonic() - begun < 5, "not at the next tick"
+    finally:
+        good(api.delete(f"/subscriptions/{name}"))
+
+
 @pytest.mark.clause("completion.subscribe")
 def test_the_end_of_a_run_of_the_worker_is_told(api: httpx.Client) -> None:
     there = destination(api)
     sent = {"body": "hello", "input": {"name": "you"}, "notify": [there]}
     run = good(api.post("/runs", params={"wait_seconds": 20}, json=sent))
     assert run["run"]["status"] == "success", run
-    one, seconds = within_moments(api, subscription="_completions", destination=there)
+    one, seconds = within_moments(api, run["run_id"], subscription="_completions", destination=there)
     assert (one["type"], one["aggregate_id"]) == ("run.closed", run["run_id"])
     assert seconds < 10
     body = json.loads(good(api.get(f"/deliveries/{one['delivery_id']}"))["body"])
     assert (body["data"]["status"], body["data"]["data_ref"]) == ("success", f"/runs/{run['run_id']}")
     late = destination(api)
     good(api.put(f"/runs/{run['run_id']}/notify/{late}"))
-    assert within_moments(api, destination=late)[0]["event_id"] == one["event_id"]
+    assert within_moments(api, run["run_id"], destination=late)[0]["event_id"] == one["event_id"]
