@@ -22,7 +22,7 @@ from typing import Final
 from moorage.history.append import append_selected
 from moorage.journal.wake import wake
 from moorage.kernel import canonical
-from moorage.kernel.errors import DeploymentError, EventMatched
+from moorage.kernel.errors import EventMatched
 from moorage.kernel.instants import Instant
 from moorage.messages import wait_statements as statements
 from moorage.messages.matching import Filter
@@ -125,12 +125,10 @@ class UnroutedEvents:
     page = statements.UNROUTED
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
-        """Route the event, and others; how many, or 0 when it was routed meanwhile. What cannot be routed with others is
-        routed by itself: the fault is that of one of them."""
+        """Route the event, and others; how many, or 0 when it was routed meanwhile. Where that fails it is routed by itself:
+        the fault is that of one of them, and another may be the one to set aside."""
         try:
             routed = (await _pass(db, now)).routed
-        except DeploymentError:
-            raise
         except Exception:
             routed = set()
         return len(routed) if int(item) in routed else await route(db, now, int(item))
