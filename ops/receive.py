@@ -20,7 +20,7 @@ from ops.timeline import printable
 LARGEST = 1 << 20
 """Bytes of a body that are read; no delivery of Moorage has as many."""
 
-_Keep = Callable[["Received"], int]
+Keep = Callable[["Received"], int]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def command(
         return 401 if received.signature in {"wrong", "unsigned"} else status
 
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), _desk(verifiers, keep))
+        server = ThreadingHTTPServer(("127.0.0.1", port), desk(verifiers, keep))
     except OSError as error:
         raise CommandFailed(f"port {port}: {error.strerror}") from None
     server.daemon_threads = False  # whoever is being answered gets the answer
@@ -111,7 +111,10 @@ def _verifiers(name: str | None) -> list[Webhook] | None:
         raise CommandFailed(f"{name} is no secret of Standard Webhooks: base64 behind whsec_") from None
 
 
-def _desk(verifiers: list[Webhook] | None, keep: _Keep) -> type[BaseHTTPRequestHandler]:
+def desk(verifiers: list[Webhook] | None, keep: Keep) -> type[BaseHTTPRequestHandler]:
+    """A handler of requests that takes deliveries, whose signature any of `verifiers` may have made, and hands each to
+    `keep`, which says with what status to answer."""
+
     class Desk(BaseHTTPRequestHandler):
         """Takes deliveries."""
 

@@ -42,10 +42,10 @@ def at(body: Any, path: str) -> Any:
     return body
 
 
-def signed(raw: bytes, secret: str) -> dict[str, str]:
+def signed(raw: bytes, secret: str, delivery: str = "72d3162e-cc78-11e3-81ab-4c9367dc0958") -> dict[str, str]:
     """The headers under which GitHub would deliver these bytes: its signature is HMAC-SHA256 in hex over the body."""
     signature = hmac.new(secret.encode(), raw, hashlib.sha256).hexdigest()
-    named = {"Content-Type": "application/json", "X-GitHub-Event": "workflow_run"}
+    named = {"Content-Type": "application/json", "X-GitHub-Event": "workflow_run", "X-GitHub-Delivery": delivery}
     return {**named, "X-Hub-Signature-256": f"sha256={signature}"}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ops.demo.acts import arrival, awaiting, catalog, crash, in_flight, looking_back, poison, publishing, working
+from ops.demo.acts import arrival, awaiting, catalog, crash, in_flight, looking_back, poison, publishing, telling, working
 from ops.demo.checks import Told
 from ops.demo.narrator import Narrator
 from ops.demo.payloads import deliveries
@@ -25,6 +25,7 @@ ACTS = (
     working.ACT,
     poison.ACT,
     awaiting.ACT,
+    telling.ACT,
     crash.ACT,
     in_flight.ACT,
     looking_back.ACT,

@@ -10,8 +10,9 @@ from ops.setup import paths
 from ops.up import TEST_CLOCK
 
 BODIES = Path(__file__).parents[1] / "bodies"
-VARS = {TEST_CLOCK: "1", ALLOW_LOCAL: "1"}
-"""The story moves the clock once, and its payment service is on this machine."""
+TOLD_SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVhbSBjaGF0"  # noqa: S105 - of a deployment that lives for seconds
+VARS = {TEST_CLOCK: "1", ALLOW_LOCAL: "1", "TEAM_SECRET": TOLD_SECRET}
+"""The story moves the clock once, and its payment service and its team's chat are on this machine."""
 
 
 def play(stage: Stage) -> None:

@@ -35,7 +35,7 @@ def play(stage: Stage) -> None:
         "a URL that somebody outside posts to, once."
     )
     stage.check("it is pending", "pending", manager.get(f"/awake/{promise.token}")["state"])
-    green = _run(stage, "completed", "success")
+    green = build(stage, "completed", "success")
     _deliver(stage, promise, expired, green)
     renewal = {"epoch": claim["lease"]["epoch"], "lease_seconds": 2 * LEASE_SECONDS}
     lease = manager.post(f"/claims/{release['id']}/renew", renewal)["lease"]
@@ -58,7 +58,7 @@ def _mint(stage: Stage, ttl_seconds: float, label: str) -> Promise:
     return Promise(minted["id"], minted["token"])
 
 
-def _run(stage: Stage, action: str, conclusion: str) -> bytes:
+def build(stage: Stage, action: str, conclusion: str) -> bytes:
     """The bytes of the first workflow_run payload like that."""
 
     def fits(one: Delivery) -> bool:
@@ -81,7 +81,7 @@ def _deliver(stage: Stage, promise: Promise, expired: Promise, green: bytes) -> 
     untouched = manager.get(f"/awake/{promise.token}")["state"]
     genuine = _post(stage, promise.token, green, signed(green, SECRET))
     duplicate = _post(stage, promise.token, green, signed(green, SECRET))
-    red = _run(stage, "requested", "action_required")
+    red = build(stage, "requested", "action_required")
     different = _post(stage, promise.token, red, signed(red, SECRET))
     entry = stage.until("the Clock times the other awakeable out", lambda: _timed_out(stage, expired))
     late = _post(stage, expired.token, green, signed(green, SECRET))

@@ -42,7 +42,8 @@ PEOPLE: dict[str, list[dict[str, Any]]] = {
     "release-manager": [
         {"actions": ["publish", "claim"], "kinds": ["release"]},
         {"actions": ["publish"], "kinds": ["release.shipped"]},
-        {"actions": ["read"], "kinds": ["github.summary"]},
+        {"actions": ["read"], "kinds": ["github.summary", "github.workflow_run"]},
+        {"actions": ["execute"], "kinds": ["announce"]},
     ],
     "till": [{"actions": ["execute"], "kinds": ["checkout"]}],
     "operator": [{"actions": ["read", "operate"]}],
