@@ -137,3 +137,18 @@ def test_every_shard_goes_by_the_test_clock_that_one_of_them_keeps(edge: LocalEd
         assert eventually(lambda: entries(root, record, "record.lease_expired"))
         assert eventually(lambda: entries(root, minted, "awakeable.timed_out"))
         assert shard(root, "records")["lateness_seconds"] < 60
+
+
+@pytest.mark.clause("timers.alarm")
+def test_what_was_armed_for_rings_in_time_after_the_test_clock_was_moved_near_to_it(edge: LocalEdge) -> None:
+    with client_of(edge) as root:
+        record, deadline = leased(root, "shards.near", 3600)[0], root.post("/awakeables", json={"ttl_seconds": 3600}).json()
+        # What one shard fires it tells the others, and so knows when these ring: surely before it fires a second later.
+        for name, delay in (("now", 0), ("soon", 1)):
+            timer = {"delay_seconds": delay, "event": {"type": "shards.told"}}
+            root.put(f"/timers/shards-{name}", json=timer).raise_for_status()
+        assert eventually(lambda: entries(root, "timer:shards-soon", "timer.fired"))
+        left = instant(deadline["deadline"]) - instant(root.get("/testing/clock").json()["now"])
+        root.post("/testing/clock", json={"advance_seconds": left.total_seconds() - 2}).raise_for_status()
+        for subject, happened in ((record, "record.lease_expired"), (deadline["id"], "awakeable.timed_out")):
+            assert eventually(partial(entries, root, subject, happened))

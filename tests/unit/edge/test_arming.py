@@ -110,3 +110,6 @@ def test_a_clock_that_rings_before_need_not_be_told_unless_that_is_just_now_or_a
     assert known.ring_before(Instant(5000), "time", Instant(5000 - SOON_MS - 1))
     known.learn("time", 900)
     assert not known.ring_before(Instant(5000), "time", now)
+    known.learn("time", 5000)
+    known.forget()
+    assert not known.ring_before(Instant(5000), "time", now)

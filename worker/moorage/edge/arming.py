@@ -88,3 +88,7 @@ class KnownAlarms:
     def learn(self, shard: Shard, rings_at: int) -> None:
         """The Clock has said when it rings."""
         self._ring_at[shard] = rings_at
+
+    def forget(self) -> None:
+        """The test clock was moved: alarms ring in real time, and so at other instants than was said."""
+        self._ring_at.clear()

@@ -66,7 +66,8 @@ class Clock(DurableObject):
         self._has_offset = text(env, TEST_CLOCK) == "1"
         self._offset: int | None = None if self._has_offset else 0
         self._shard: Shard | None = None
-        self._clocks = ClockStubs(env, KnownAlarms())
+        self._known = KnownAlarms()
+        self._clocks = ClockStubs(env, self._known)
         self._moving = asyncio.Lock()
         self._alarm = Alarm(_Stored(self._storage), _real_now)
         self._draining = asyncio.Lock()
@@ -117,9 +118,9 @@ class Clock(DurableObject):
         async with self._moving, self._draining:
             offset = await self._stored_offset()
             start = Instant(_real_now() + offset)
-            self._offset = min(offset + milliseconds, _LAST_OFFSET - _real_now())
-            await self._storage.put(_OFFSET, self._offset)
-            end = Instant(_real_now() + self._offset)
+            moved = self._learn_offset(min(offset + milliseconds, _LAST_OFFSET - _real_now()))
+            await self._storage.put(_OFFSET, moved)
+            end = Instant(_real_now() + moved)
             drained = await self._guarded(lambda: clock.advance(self._database, start, end, self._works()))
             routing = await self._route_accepted(end)
         if drained is None or drained.interrupted is not None:
@@ -221,8 +222,13 @@ class Clock(DurableObject):
             return 0
         if self._shard == KEEPER:
             return await self._stored_offset()
-        self._offset = await self._clocks.offset(at_rest)
-        return self._offset
+        return self._learn_offset(await self._clocks.offset(at_rest))
+
+    def _learn_offset(self, offset: int) -> int:
+        if offset != self._offset:
+            self._known.forget()
+        self._offset = offset
+        return offset
 
     async def _stored_offset(self) -> int:
         if self._offset is None:

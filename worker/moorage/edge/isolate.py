@@ -45,9 +45,9 @@ class Isolate:
     def __init__(self, env: Any) -> None:
         variables = settings.read(env)
         self.has_test_clock = variables.test_clock
-        self.offset: int | None = None if variables.test_clock else 0
         self.asked_clock = False
         self.alarms = KnownAlarms()
+        self._offset: int | None = None if variables.test_clock else 0
         self.quiet = Quiet(time.monotonic)
         self.unheard: dict[str, float] = {}
         self.listening = Listening(lambda: time.monotonic() * 1000)
@@ -62,6 +62,17 @@ class Isolate:
             bodies=WorkerBodies(),
             frontiers=storage.frontiers(env),
         )
+
+    @property
+    def offset(self) -> int | None:
+        """The test clock's offset in milliseconds; None until somebody has asked for it."""
+        return self._offset
+
+    @offset.setter
+    def offset(self, milliseconds: int) -> None:
+        if milliseconds != self._offset:
+            self.alarms.forget()
+        self._offset = milliseconds
 
     def now(self) -> Instant:
         """The product's now."""
@@ -116,8 +127,8 @@ class ClockStub:
 
     async def read(self) -> tuple[Instant, float]:
         """The product's now, and its offset in seconds."""
-        self.isolate.offset = await self._clocks.offset()
-        return self.isolate.now(), self.isolate.offset / 1000
+        self.isolate.offset = offset = await self._clocks.offset()
+        return self.isolate.now(), offset / 1000
 
     async def advance(self, seconds: float) -> Moved:
         """Move the product's clock. Raises StorageBindingUnavailable when not everything could fire."""
