@@ -90,7 +90,7 @@ async def test_a_delivery_is_accepted_once_and_never_changes(store: Store) -> No
     other = draft(data={"amount": 9000}, type="other", event_id="evt_mine", scope=None, causation="evt_nobody")
     changed = await one(store, other, actor="subject:somebody else")
     assert (changed.added, changed.differs, changed.event) == (False, True, first.event)
-    assert changed.answer()["content_differs"] is True
+    assert changed.answer(ROOT)["content_differs"] is True
     assert await dump(store) == before, "a duplicate wrote something"
 
 
@@ -145,7 +145,7 @@ async def test_a_repeated_key_answers_as_the_first_time(store: Store) -> None:
     first = await accept(store.db(), ROOT, NOW, sent, actor="subject:root", key=key)
     before = await dump(store)
     again = await accept(store.db(), ROOT, NOW, sent, actor="subject:root", key=key)
-    assert [each.answer() for each in again] == [each.answer() for each in first]
+    assert [each.answer(ROOT) for each in again] == [each.answer(ROOT) for each in first]
     assert [each.added for each in first] == [False, True, False]
     assert await dump(store) == before
     other = key_for("root", "k", "POST /events", ["c"])
