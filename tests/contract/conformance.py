@@ -21,12 +21,14 @@ Place = tuple[Literal["write", "call"], int, When]
 BODY: Final = "conformance"
 GIVEN: Final = [3, 1, 2]
 KIND: Final = "conformed"
+PAID: Final = "conformed.paid"
 RESULT: Final = {
     "looked": "look!",
     "packed": ["pack 3!", "pack 1!", "pack 2!"],
     "shaky": "flaky!",
     "approved": {"by": "Ada"},
     "read": 6,
+    "paid": 1250,
 }
 CALLED: Final = {"look": 1, "pack 3": 1, "pack 1": 1, "pack 2": 1, "flaky": 3, "send": 1}
 """How often each is called when nobody is killed."""
@@ -44,6 +46,7 @@ class Outside:
         self.failed = 0
         self.kill = kill
         self.token: str | None = None
+        self.key: str | None = None
 
     async def call(self, what: str, step: Step) -> str:
         """Answer; the one that is called `flaky`, at the third time."""
@@ -62,7 +65,7 @@ class Outside:
 outside = Outside()
 
 
-@body(BODY, effects=["look", each("pack"), "flaky", "approval", "keep", "send"], retry=Retry(base_ms=1, jitter_ms=0))
+@body(BODY, effects=["look", each("pack"), "flaky", "approval", "paid", "keep", "send"], retry=Retry(base_ms=1, jitter_ms=0))
 async def conformance(run: Run, items: list[int]) -> dict[str, Any]:
     drawn = str(run.uuid())
     looked = await run.step("look", lambda step: outside.call("look", step))
@@ -72,12 +75,21 @@ async def conformance(run: Run, items: list[int]) -> dict[str, Any]:
     handle = await run.awakeable("approval", ttl=100_000)
     outside.token = handle.token
     approved = await handle
+    outside.key = drawn
+    paid = await run.wait_event("paid", keys=[drawn], types=[PAID], match={"amount": {"$gt": 0}})
     cursor = await run.cursor("place")
     records = [{"kind": KIND, "body": {"of": drawn, "item": item}} for item in items]
     await run.commit("keep", cursor, (cursor.position or 0) + sum(items), records=records)
     # Another value on a replay would be another input of the same label, which ends the run.
     await run.step("send", lambda given, step: outside.call("send", step), input=drawn)
-    return {"looked": looked, "packed": packed, "shaky": shaky, "approved": approved, "read": sum(items)}
+    return {
+        "looked": looked,
+        "packed": packed,
+        "shaky": shaky,
+        "approved": approved,
+        "read": sum(items),
+        "paid": paid.data["amount"],
+    }
 
 
 async def _packing(item: int, step: Step) -> str:
@@ -170,6 +182,9 @@ class Deployment(Protocol):
     async def resolve(self, token: str) -> None:
         """Keep the promise of a token with what RESULT tells."""
 
+    async def pay(self, key: str) -> None:
+        """Send an event of the type PAID with this key and the amount that RESULT tells, and see it routed."""
+
     async def records(self) -> list[dict[str, Any]]:
         """The bodies of all records that the suite has published."""
 
@@ -216,6 +231,8 @@ async def survive(there: Deployment, scope: str, place: Place | None = None) -> 
             await there.advance(LAPSE_SECONDS)
         elif run["status"] == "waiting":
             await there.advance(SLEEP_SECONDS)
+        elif outside.key is not None:
+            await there.pay(outside.key)
         elif outside.token is not None:
             await there.resolve(outside.token)
         if (await there.run(opened.run_id))["status"] == "partial_failure":

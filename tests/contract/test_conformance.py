@@ -1,5 +1,6 @@
 """The suite of every substrate, over HTTP against the application on SQLite: everything but the platform is real."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,13 @@ class OverHttp:
 
     async def resolve(self, token: str) -> None:
         await self.moorage.awakeables.resolve(token, conformance.RESULT["approved"])
+
+    async def pay(self, key: str) -> None:
+        data = {"amount": conformance.RESULT["paid"]}
+        event = await self.moorage.events.send(conformance.PAID, data, source="/conformance", id=key, subject=key)
+        while event.routed_at is None:
+            await asyncio.sleep(0.01)  # it is routed beside the request, on an edge that nobody here can drive
+            event = await self.moorage.events.get(event.event_id)
 
     async def records(self) -> list[dict[str, Any]]:
         return [record.body async for record in self.moorage.records.iterate(conformance.KIND)]
