@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -114,7 +114,7 @@ def show(
     Example: moorage events show evt_01kb1y0z3w5q9v8d7c6b5a4m3n
     """
 
-    async def ask(moorage: Moorage) -> tuple[Event, list[Mapping[str, Any]]]:
+    async def ask(moorage: Moorage) -> tuple[Event, list[str]]:
         return await moorage.events.get(event), [] if as_json else await _taken(moorage, event)
 
     found, taken = remote.call(url, token, ask)
@@ -122,8 +122,8 @@ def show(
         remote.print_json(found.wire())
         return
     remote.print_facts(found.wire())
-    for one in taken:
-        print(f"\ntaken by {one['execution']}, which waited for {one['label']!r}")
+    for line in taken:
+        print(f"\n{line}")
 
 
 @app.command()
@@ -187,12 +187,21 @@ def scope_(
         remote.print_facts(found.wire())
 
 
-async def _taken(moorage: Moorage, event: str) -> list[Mapping[str, Any]]:
-    """Whose waits an event has ended, as far as the credential may read history."""
+async def _taken(moorage: Moorage, event: str) -> list[str]:
+    """Whose waits an event has ended, a line each, as far as the credential may read history."""
+    found: dict[str, str] = {}
+    more = 0
     try:
-        return [one.data async for one in moorage.iterate_history(subject=event) if one.type == "event.matched"]
+        async for one in moorage.iterate_history(subject=event):
+            if one.type == "event.routed":
+                woken = one.data.get("executions", [])
+                more = one.data["waits"] - len(woken)
+                found |= {execution: f"woke {execution}" for execution in woken}
+            elif one.type == "event.matched":
+                found[one.data["execution"]] = f"taken by {one.data['execution']}, which waited for {one.data['label']!r}"
     except Problem:
         return []
+    return [*found.values(), *([f"and woke {more} more"] if more > 0 else [])]
 
 
 def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -> None:

@@ -77,7 +77,7 @@ async def test_an_event_after_the_wait_wakes_it(quay: Quay) -> None:
     [told] = await quay.store.sql("SELECT * FROM history WHERE type = 'event.routed'")
     assert (told["subject"], json.loads(told["data"])) == (
         (await quay.event(seq))["event_id"],
-        {"disposition": "woke", "waits": 1, "work": None},
+        {"disposition": "woke", "executions": [execution.execution_id], "waits": 1, "work": None},
     )
 
 

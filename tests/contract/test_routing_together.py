@@ -70,7 +70,7 @@ async def test_what_nobody_awaits_is_routed_together_each_with_its_entry(
         ("correlated", "the work")
     }
     entries = await quay.store.sql("SELECT data FROM history WHERE type = 'event.routed' ORDER BY position LIMIT 4")
-    assert entries[3]["data"] == '{"disposition":"correlated","waits":0,"work":"the work"}'
+    assert entries[3]["data"] == '{"disposition":"correlated","executions":[],"waits":0,"work":"the work"}'
 
 
 @pytest.mark.clause("waits.match", "inbox.two-checkpoints")

@@ -1,6 +1,8 @@
 """`moorage events`, as a person runs it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,12 +47,20 @@ def test_events_are_sent_listed_shown_and_scoped(run: Run) -> None:
 
 def test_an_event_is_shown_with_whose_waits_have_taken_it(run: Run, house: House) -> None:
     [made] = lines(run("events", "send", "paid", "--json"))
-    house.connection.execute(
-        "INSERT INTO history (subject, revision, type, actor, at, data)"
-        ' VALUES (?, 9, \'event.matched\', \'moorage:router\', 0, \'{"execution":"exe_1","label":"paid"}\')',
-        (made["event_id"],),
-    )
-    assert run("events", "show", made["event_id"]).stdout.splitlines()[-1] == "taken by exe_1, which waited for 'paid'"
+    told: dict[str, dict[str, Any]] = {
+        "event.routed": {"disposition": "woke", "waits": 12, "executions": ["exe_1", "exe_2"], "work": None},
+        "event.matched": {"execution": "exe_2", "label": "paid"},
+    }
+    for revision, (type_, data) in enumerate(told.items(), 8):
+        house.connection.execute(
+            "INSERT INTO history (subject, revision, type, actor, at, data) VALUES (?, ?, ?, 'moorage:router', 0, ?)",
+            (made["event_id"], revision, type_, json.dumps(data)),
+        )
+    assert run("events", "show", made["event_id"]).stdout.split("\n\n")[1:] == [
+        "woke exe_1",
+        "taken by exe_2, which waited for 'paid'",
+        "and woke 10 more\n",
+    ]
 
 
 def test_senders_are_declared_listed_shown_and_deleted(run: Run, tmp_path: Path) -> None:

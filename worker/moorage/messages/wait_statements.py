@@ -302,11 +302,14 @@ UPDATE events SET routed_at = :now, work = coalesce(work, {_WORK}),
 WHERE seq IN (SELECT value FROM json_each(:events)) AND routed_at IS NULL
 """
 
-# Those of these events of which history does not tell that they are routed: they were routed just now.
-ROUTED = """
+# Those of these events of which history does not tell that they are routed: they were routed just now. The first executions
+# that one woke are named: so many at most, so that an entry stays small where an event wakes many.
+_TOLD = 10
+ROUTED = f"""
 SELECT e.seq AS ordinal, e.event_id AS subject, NULL AS kind, NULL AS content_sha256, json_object(
-    'disposition', e.disposition, 'waits', (SELECT count(*) FROM event_waits AS w WHERE w.event = e.seq),
-    'work', e.work) AS data
+    'disposition', e.disposition, 'executions', json((SELECT json_group_array(execution_id) FROM (
+        SELECT w.execution_id FROM event_waits AS w WHERE w.event = e.seq ORDER BY w.execution_id LIMIT {_TOLD}))),
+    'waits', (SELECT count(*) FROM event_waits AS w WHERE w.event = e.seq), 'work', e.work) AS data
 FROM json_each(:events) AS one CROSS JOIN events AS e ON e.seq = one.value
 WHERE e.routed_at IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM history AS h WHERE h.subject = e.event_id AND h.type = 'event.routed' AND h.type <> 'record.published'
