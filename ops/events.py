@@ -122,8 +122,8 @@ def show(
         remote.print_json(found.wire())
         return
     remote.print_facts(found.wire())
-    for line in taken:
-        print(f"\n{line}")
+    if taken:
+        print("\n".join(["", *taken]))
 
 
 @app.command()

@@ -56,10 +56,11 @@ def test_an_event_is_shown_with_whose_waits_have_taken_it(run: Run, house: House
             "INSERT INTO history (subject, revision, type, actor, at, data) VALUES (?, ?, ?, 'moorage:router', 0, ?)",
             (made["event_id"], revision, type_, json.dumps(data)),
         )
-    assert run("events", "show", made["event_id"]).stdout.split("\n\n")[1:] == [
+    assert run("events", "show", made["event_id"]).stdout.splitlines()[-4:] == [
+        "",
         "woke exe_1",
         "taken by exe_2, which waited for 'paid'",
-        "and woke 10 more\n",
+        "and woke 10 more",
     ]
 
 
