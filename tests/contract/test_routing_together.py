@@ -1,8 +1,9 @@
 """Events that are routed many at a time, against everything that may happen between what routing reads and what it commits
 (clauses inbox.two-checkpoints, waits.match)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from moorage.messages.routing import UnroutedEvents
 from moorage.runs.protocol import Claimed, GiveUp, Recorded
 from moorage.store.ports import Database
 from moorage.timers.clock import drain
-from tests.contract.adapters import Store
+from tests.contract.adapters import Store, sqlite_store
 from tests.contract.harbor import key
 from tests.contract.quay import Interrupted, Quay, received, wait
 
@@ -24,6 +25,13 @@ Meanwhile = Callable[[], Awaitable[object]]
 @pytest.fixture
 def quay(store: Store) -> Quay:
     return Quay(store)
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Quay]:
+    """For what is not about what the database does, SQLite alone."""
+    async with sqlite_store(tmp_path) as store:
+        yield Quay(store)
 
 
 async def route_all(quay: Quay, db: Database | None = None) -> int:
@@ -184,11 +192,11 @@ async def test_several_who_route_at_once_route_each_event_once(quay: Quay) -> No
 @pytest.mark.clause("inbox.two-checkpoints")
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_crash_in_the_middle_of_a_page_leaves_the_rest_to_be_routed(quay: Quay, at: int, when: str) -> None:
-    execution = await quay.opened()
-    await quay.apply(execution.fence, wait())
+async def test_a_crash_in_the_middle_of_a_page_leaves_the_rest_to_be_routed(here: Quay, at: int, when: str) -> None:
+    execution = await here.opened()
+    await here.apply(execution.fence, wait())
     for number in (6, 7, 8):
-        await quay.send(f"order-{number}")
+        await here.send(f"order-{number}")
 
     class Dying:
         """A database whose n-th commit is its last, applied or not."""
@@ -205,13 +213,13 @@ async def test_a_crash_in_the_middle_of_a_page_leaves_the_rest_to_be_routed(quay
                 raise StorageBindingUnavailable
 
     with pytest.raises(StorageBindingUnavailable):
-        await route_all(quay, Dying(quay.store.db()))
-    routed = {name for name, disposition in (await disposed(quay)).items() if disposition is not None}
+        await route_all(here, Dying(here.store.db()))
+    routed = {name for name, disposition in (await disposed(here)).items() if disposition is not None}
     first, both = {"d2"}, {"d1", "d2", "d3"}
     assert routed == {(1, "before"): set(), (1, "after"): first, (2, "before"): first, (2, "after"): both}[at, when]
-    await route_all(quay)
-    assert sorted(await told(quay)) == ["d1", "d2", "d3"]
-    assert await quay.states() == {"paid": "woken"}
+    await route_all(here)
+    assert sorted(await told(here)) == ["d1", "d2", "d3"]
+    assert await here.states() == {"paid": "woken"}
 
 
 @pytest.mark.clause("waits.match")
@@ -219,17 +227,17 @@ async def test_a_crash_in_the_middle_of_a_page_leaves_the_rest_to_be_routed(quay
     ("bound", "at"), [("WAITS", 3), ("WAITS", 4), ("EXECUTIONS", 2), ("EXECUTIONS", 3), ("DATA_BYTES", 1)]
 )
 async def test_a_page_of_more_than_one_reading_or_transaction_holds(
-    quay: Quay, monkeypatch: pytest.MonkeyPatch, bound: str, at: int
+    here: Quay, monkeypatch: pytest.MonkeyPatch, bound: str, at: int
 ) -> None:
     """One past each bound, and at it: three events, each for three executions."""
     monkeypatch.setattr(routing, bound, at)
-    executions = [await quay.opened() for _ in range(3)]
+    executions = [await here.opened() for _ in range(3)]
     for execution in executions:
         for number in range(3):
-            await quay.apply(execution.fence, wait(f"w{number}", keys=[f"order-{number}"], match={"n": number}))
+            await here.apply(execution.fence, wait(f"w{number}", keys=[f"order-{number}"], match={"n": number}))
     for number in range(3):
-        await quay.send("nobody")
-        await quay.send(f"order-{number}", data={"n": number})
+        await here.send("nobody")
+        await here.send(f"order-{number}", data={"n": number})
     woken = [0]
 
     class Counting:
@@ -241,30 +249,30 @@ async def test_a_page_of_more_than_one_reading_or_transaction_holds(
 
         async def commit(self, transaction: Any) -> None:
             await self._db.commit(transaction)
-            woken.append(sum(row["state"] == "woken" for row in await quay.rows("event_waits")))
+            woken.append(sum(row["state"] == "woken" for row in await here.rows("event_waits")))
 
-    await route_all(quay, Counting(quay.store.db()))
+    await route_all(here, Counting(here.store.db()))
     assert max(later - sooner for sooner, later in pairwise(woken)) <= routing.EXECUTIONS
-    assert len({(row["label"], row["event"]) for row in await quay.rows("event_waits")}) == 3
-    assert {row["state"] for row in await quay.rows("event_waits")} == {"woken"}
-    assert sorted(await told(quay)) == [f"d{number}" for number in range(1, 7)]
+    assert len({(row["label"], row["event"]) for row in await here.rows("event_waits")}) == 3
+    assert {row["state"] for row in await here.rows("event_waits")} == {"woken"}
+    assert sorted(await told(here)) == [f"d{number}" for number in range(1, 7)]
 
 
 @pytest.mark.clause("timers.alarm", "inbox.two-checkpoints")
 @pytest.mark.parametrize(
     "torn", ["UPDATE event_waits SET types = {}", "UPDATE events SET keys = {} WHERE delivery_id = 'd3'"]
 )
-async def test_an_event_that_cannot_be_routed_is_set_aside_and_the_others_are_routed(quay: Quay, torn: str) -> None:
-    execution = await quay.opened()
-    await quay.apply(execution.fence, wait("torn"))
+async def test_an_event_that_cannot_be_routed_is_set_aside_and_the_others_are_routed(here: Quay, torn: str) -> None:
+    execution = await here.opened()
+    await here.apply(execution.fence, wait("torn"))
     for name in ("order-5", "order-6", "order-7", "order-8", "order-9"):
-        await quay.send(name)
-    await quay.store.sql(torn.format("'{'"))
-    quay.pass_time(wait_statements.UNROUTED_MS / 1000)
-    drained = await drain(quay.store.db, quay.now, [UnroutedEvents()])
-    assert [failure.item for failure in drained.failed] == [str((await quay.rows("events"))[2]["seq"])]
+        await here.send(name)
+    await here.store.sql(torn.format("'{'"))
+    here.pass_time(wait_statements.UNROUTED_MS / 1000)
+    drained = await drain(here.store.db, here.now, [UnroutedEvents()])
+    assert [failure.item for failure in drained.failed] == [str((await here.rows("events"))[2]["seq"])]
     assert drained.fired == {"event_routed": 4}
-    await quay.store.sql(torn.format("""'["order-7"]'""" if "keys" in torn else "'[]'"))
-    quay.pass_time(1)
-    assert (await drain(quay.store.db, quay.now, [UnroutedEvents()])).fired == {"event_routed": 1}
-    assert await quay.states() == {"torn": "woken"}
+    await here.store.sql(torn.format("""'["order-7"]'""" if "keys" in torn else "'[]'"))
+    here.pass_time(1)
+    assert (await drain(here.store.db, here.now, [UnroutedEvents()])).fired == {"event_routed": 1}
+    assert await here.states() == {"torn": "woken"}

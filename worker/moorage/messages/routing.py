@@ -253,7 +253,8 @@ async def _first(db: Database) -> _Page:
 
 async def _data(db: Database, page: _Page) -> dict[int, str | None]:
     """The data of those events of a page for which it matters, as much as one reading holds."""
-    asked = [seq for seq, rows in page.waits.items() if any(row["match"] is not None for row in rows)]
+    known = ((seq, rows) for seq, rows in page.waits.items() if page.cut is None or seq < page.cut)
+    asked = [seq for seq, rows in known if any(row["match"] is not None for row in rows)]
     if not asked:
         return {}
     reading = Reading()
