@@ -88,6 +88,19 @@ async def test_due_items_of_all_classes_fire_in_the_order_of_their_instants(stor
     assert (drained.fired, drained.next_due, drained.lateness) == ({"a": 2, "b": 3}, NOW + 9, 4)
 
 
+@pytest.mark.clause("timers.late")
+async def test_what_fires_in_a_long_drain_is_of_the_instant_at_which_it_fires(store: Store) -> None:
+    """Whatever else is written meanwhile is no older than what the drain has written before, nor the other way round."""
+    log: Log = []
+    bells = Bells("a", log)
+    for number in range(3):
+        await bells.hang(store.db(), f"a{number}", NOW + number)
+    passed = iter([5, 4000, 20_000])
+    drained = await drain(store.db, Instant(NOW + 10), [bells], current=lambda: Instant(NOW + next(passed)))
+    assert log == [("a", "a0", NOW + 10), ("a", "a1", NOW + 4000), ("a", "a2", NOW + 20_000)]
+    assert (drained.fired, drained.lateness) == ({"a": 3}, 19_998)
+
+
 @pytest.mark.clause("timers.alarm")
 async def test_the_order_holds_where_one_class_has_more_due_than_a_batch(store: Store) -> None:
     log: Log = []

@@ -159,7 +159,8 @@ class Clock(DurableObject):
 
     async def _drain_own(self, shard: Shard) -> Drained:
         now = Instant(_real_now() + await self._know_offset(at_rest=True))
-        drained = await clock.drain(self._database, now, [work for work in self._works() if work.shard == shard])
+        works = [work for work in self._works() if work.shard == shard]
+        drained = await clock.drain(self._database, now, works, current=self._now)
         if drained.lateness > _LATE_MS:
             _log.warning("the clock of %s was %d s late", shard, drained.lateness // 1000)
         return drained

@@ -80,15 +80,25 @@ class Drained:
     cost: Cost = field(default_factory=Cost)
 
 
-async def drain(new_db: Callable[[], Database], now: Instant, works: Sequence[DueWork], budget: int = BUDGET) -> Drained:
+async def drain(
+    new_db: Callable[[], Database],
+    now: Instant,
+    works: Sequence[DueWork],
+    budget: int = BUDGET,
+    *,
+    current: Callable[[], Instant] | None = None,
+) -> Drained:
     """Fire what is due at `now`, at most `budget` items, and say when to come back.
+
+    Many items take a while: each fires at the instant that `current` tells then, so that what it writes is no older than
+    what others wrote before. Without it all fire at `now`.
 
     Items of all classes fire in the order of their due instants, those of an earlier class first at equal instants. An
     item that raises is set aside with a delay that doubles from a second to an hour; the rest goes on. When the storage
     itself fails the drain ends, `interrupted` says why, and `next_due` is a few seconds away. What items raise never
     comes out of here.
     """
-    run = _Run(new_db(), works)
+    run = _Run(new_db(), works, current)
     await run.drain(now, budget)
     return run.drained
 
@@ -177,8 +187,9 @@ class _Item:
 class _Run:
     """One drain, or a row of them: what was done so far."""
 
-    def __init__(self, db: Database, works: Sequence[DueWork]) -> None:
+    def __init__(self, db: Database, works: Sequence[DueWork], current: Callable[[], Instant] | None = None) -> None:
         self._db = db
+        self._current = current
         self.take(works)
         self._without_effect: dict[tuple[Instant, str, str], int] = {}
         self.drained = Drained(cost=db.cost)
@@ -264,11 +275,12 @@ class _Run:
             if error is not None:
                 raise error
 
-    async def _fire(self, now: Instant, item: _Item) -> None:
+    async def _fire(self, looked_at: Instant, item: _Item) -> None:
         name = item.work.name
+        now = looked_at if self._current is None else max(looked_at, self._current())
         try:
             count = await item.work.fire(self._db, now, item.key)
-            self._refuse_endless(now, item, count)
+            self._refuse_endless(looked_at, item, count)
         except Exception as error:
             await self._set_aside(now, item, error)
             return
@@ -279,12 +291,12 @@ class _Run:
             if not item.retried:
                 self.drained.lateness = max(self.drained.lateness, now - item.due)
 
-    def _refuse_endless(self, now: Instant, item: _Item, count: int) -> None:
+    def _refuse_endless(self, looked_at: Instant, item: _Item, count: int) -> None:
         """An item may be seen on a stale picture, or fired by another drain between look and firing; seen again and again it
         would keep the drain running for ever."""
         if count:
             return
-        seen = (now, item.work.name, item.key)
+        seen = (looked_at, item.work.name, item.key)
         self._without_effect[seen] = self._without_effect.get(seen, 0) + 1
         if self._without_effect[seen] == _FRUITLESS:
             raise StillDue(f"{item.work.name} lists an item as due that does not fire")
