@@ -634,6 +634,22 @@ async def test_a_run_that_its_scope_refuses_is_on_record(api: httpx.AsyncClient,
     assert run["error"]["code"] in ("ExecutionPinMismatch", "ExecutionBusy")
 
 
+@pytest.mark.clause("schedules.window", "kernel.canonical-json")
+async def test_whole_numbers_past_2_53_are_started_as_they_were_declared(api: httpx.AsyncClient, house: House) -> None:
+    await declare_kind(api)
+    large = {"n": 2**53, "m": [1e300]}
+    assert (await api.put("/scopes/shared", json={"config": large})).status_code == 200
+    await put(api, "run", target={"body": "echo", "input": large, "scope": "shared"})
+    await put(api, "record", target={"record": {"kind": "tick", "body": large, "metadata": {"mine": large}}})
+    await pass_time(house, HOUR)
+    [started], [published] = await triggers(api, "run"), await triggers(api, "record")
+    assert (await api.get(f"/runs/{started['run_id']}")).json()["result"] == large
+    record = (await api.get(f"/records/{published['record']}")).json()
+    assert (record["body"], record["metadata"]["mine"]) == (large, large)
+    told = await api.post("/runs", json={"body": "echo", "input": 1, "scope": "shared", "metadata": large})
+    assert told.status_code == 202, told.text
+
+
 async def test_bounds_are_inclusive(api: httpx.AsyncClient) -> None:
     await put(api, every_seconds=int(EVERY_SECONDS), catch_up_seconds=int(CATCH_UP_SECONDS))
     room = int(CONFIG_BYTES) - len('{"body":"echo","input":""}')

@@ -4,7 +4,6 @@ A run's scope names its place in the catalog by its first segment: a run of `acm
 scope `acme`, laid over those of its parents, member by member. References to secrets stay references.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -56,7 +55,7 @@ class Configurations:
         await db.read(reading)
         values: dict[str, Any] = {}
         for row in rows.rows:
-            values |= json.loads(row["config"])
+            values |= canonical.stored(row["config"])
         found = Configuration(values, canonical.digest(canonical.dumps(values))[:16]) if rows.rows else Configuration()
         if len(self._known) >= _CACHED:
             self._known.clear()

@@ -1,11 +1,11 @@
 """As whom a run acts: the credential that started it, with the grants that it has now (clause catalog.grants)."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from moorage.catalog.access import Caller
 from moorage.catalog.credentials import grants_of
+from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced, Unauthenticated
 from moorage.runs import statements
 from moorage.runs.protocol import Trace
@@ -43,6 +43,6 @@ async def principal_of(db: Database, execution_id: str) -> Principal:
         run_id=row["run_id"],
         scope=row["scope"],
         trace=Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"]),
-        config=json.loads(row["config"]),
+        config=canonical.stored(row["config"]),
         config_revision=row["config_revision"],
     )

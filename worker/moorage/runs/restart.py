@@ -5,7 +5,6 @@ protections of a rewind. The fresh execution is bound to the build that is regis
 their own: what comes after the prefix is done again.
 """
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -161,9 +160,9 @@ def _start(caller: Caller, row: Row, trace: Trace, run_id: str) -> Start:
         parent_run=row["parent_run"],
         config_revision=row["config_revision"],
         restarted_from=run_id,
-        metadata=json.loads(row["metadata"]),
-        config=json.loads(row["config"]),
-        retry=None if row["retry"] is None else json.loads(row["retry"]),
+        metadata=canonical.stored(row["metadata"]),
+        config=canonical.stored(row["config"]),
+        retry=None if row["retry"] is None else canonical.stored(row["retry"]),
     )
 
 

@@ -227,9 +227,9 @@ def execution_of(row: Row) -> Execution:
         input=Value(row["input"], row["input_size"], row["input_blob"]),
         trace=Trace(row["trace_id"], row["span_id"], row["parent_span"], row["trace_state"]),
         stop=stop_of(row),
-        metadata=json.loads(row["metadata"]),
-        config=json.loads(row["config"]),
-        retry=None if row["retry"] is None else json.loads(row["retry"]),
+        metadata=canonical.stored(row["metadata"]),
+        config=canonical.stored(row["config"]),
+        retry=None if row["retry"] is None else canonical.stored(row["retry"]),
         capabilities=CAPABILITIES,
         started_at=row["started_at"],
     )

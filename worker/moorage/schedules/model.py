@@ -59,7 +59,7 @@ Target = BodyTarget | RecordTarget
 
 def target_of(text: str) -> Target:
     """The target that a row holds."""
-    told = json.loads(text)
+    told = canonical.stored(text)
     return RecordTarget(**told["record"]) if "record" in told else BodyTarget(**told)
 
 
