@@ -22,6 +22,9 @@ CHECKS = {
 }
 """What holds besides the tests, by the name it is reported under."""
 
+TWO_PROCESSES = ["-n", "2", "--dist", "loadgroup"]
+"""The whole suite runs in two processes, one with the tests that need an edge; tests/conftest.py says which."""
+
 
 def command(context: typer.Context, bodies: BodiesOption = None) -> None:
     """Run everything CI checks: lint, format, types and import layers, then every test.
@@ -57,7 +60,8 @@ def run_pytest(arguments: Sequence[str]) -> int:
     """Runs pytest from the root, with paths read from where the caller is, and returns its exit status."""
     located = [_from_here(argument) for argument in arguments]
     sys.stderr.flush()
-    return subprocess.run([sys.executable, "-m", "pytest", *located], cwd=ROOT, env=node_env()).returncode
+    shared = [] if located else TWO_PROCESSES
+    return subprocess.run([sys.executable, "-m", "pytest", *shared, *located], cwd=ROOT, env=node_env()).returncode
 
 
 def _from_here(argument: str) -> str:

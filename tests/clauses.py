@@ -69,13 +69,17 @@ def unproved(clauses: Iterable[Clause], proofs: dict[str, Proof]) -> list[str]:
     return said
 
 
+PROVES = "clause"
+PROVES_ON_EDGE = "clause on the edge"
+"""Properties of a test's report, each with a clause's id."""
+
+
 class Clauses:
-    """The plugin of one run."""
+    """The plugin of one run: of each process of it, where there are several."""
 
     def __init__(self, clauses: dict[str, Clause]) -> None:
         self.clauses = clauses
         self.proofs: dict[str, Proof] = {}
-        self.items: dict[str, tuple[list[str], bool]] = {}
         self.missing: list[str] = []
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -84,7 +88,8 @@ class Clauses:
             ids = [name for mark in item.iter_markers("clause") for name in mark.args]
             unknown += [f"{item.nodeid}: no clause {name!r} in CONTRACT.md" for name in ids if name not in self.clauses]
             on_edge = item.get_closest_marker("edge") is not None or item.path.is_relative_to(EDGE_TESTS)
-            self.items[item.nodeid] = (ids, on_edge)
+            # With several processes only this reaches the one that judges.
+            item.user_properties += [(PROVES_ON_EDGE if on_edge else PROVES, name) for name in ids]
             for proof in [self.proofs.setdefault(name, Proof()) for name in ids]:
                 proof.carried.append(item.nodeid)
                 proof.carried_on_edge += [item.nodeid] if on_edge else []
@@ -94,15 +99,15 @@ class Clauses:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" or not report.passed:
             return
-        ids, on_edge = self.items.get(report.nodeid, ([], False))
-        for name in ids:
-            self.proofs[name].passed.append(report.nodeid)
-            if on_edge:
-                self.proofs[name].passed_on_edge.append(report.nodeid)
+        for property_, name in report.user_properties:
+            if property_ in (PROVES, PROVES_ON_EDGE):
+                proof = self.proofs.setdefault(str(name), Proof())
+                proof.passed.append(report.nodeid)
+                proof.passed_on_edge += [report.nodeid] if property_ == PROVES_ON_EDGE else []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not ran_everything(session.config):
+        if not ran_everything(session.config) or hasattr(session.config, "workerinput"):
             return
         self.missing = unproved(self.clauses.values(), self.proofs)
         if self.missing and session.exitstatus == pytest.ExitCode.OK:

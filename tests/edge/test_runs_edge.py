@@ -159,8 +159,8 @@ def test_a_step_costs_one_round_trip(runs: Desk) -> None:
     run = runs.start("trial.count", {"steps": 50})
     time.sleep(2)  # who asks how it goes costs round trips as well
     shown = runs.until(run)
-    # The keeper looks for stops every half second meanwhile, and the Clock may come by.
-    assert 50 <= shown["result"] <= 54, shown["result"]
+    # The keeper looks for stops every half second meanwhile, and each of the Clocks may come by.
+    assert 50 <= shown["result"] <= 60, shown["result"]
     print(f"50 steps: {shown['result']} round trips")
 
 
