@@ -60,13 +60,19 @@ def _outcome(bench: Bench, number: int) -> httpx.Response:
     return bench.send("POST", f"/inbox/bench/{unique('event', number)}", {"outcome": {"n": number}})
 
 
+def _outcome_with_value(bench: Bench, number: int) -> httpx.Response:
+    sent = {"outcome": {"n": number}, "kv": {"bench": {"last": number}}}
+    return bench.send("POST", f"/inbox/bench/{unique('event', number)}", sent)
+
+
 OPERATIONS = [
     Step("accept an event", Budget(1, 35, 10), _accept),
     Step("accept an event that is known", Budget(1, 25, 0), _accept_again),
-    Step("set a timer", Budget(1, 15, 5), _set),
-    Step("put a small value", Budget(1, 15, 4), _put),
+    Step("set a timer", Budget(1, 15, 4), _set),
+    Step("put a small value", Budget(1, 15, 3), _put),
     Step("get a small value", Budget(1, 5, 0), _get),
     Step("record a consumer's outcome", Budget(1, 10, 5), _outcome),
+    Step("record an outcome with a value", Budget(1, 20, 7), _outcome_with_value),
 ]
 
 

@@ -174,25 +174,6 @@ def _query_selective(bench: Bench, number: int) -> httpx.Response:
     return bench.send("POST", "/records/query", {"kind": KIND, "match": {"type": wanted}, "state": "ready"})
 
 
-def _set_timer(bench: Bench, number: int) -> httpx.Response:
-    sent = {"delay_seconds": 86_400, "event": {"type": "bench.timer", "data": {"number": number}}}
-    return bench.send("PUT", f"/timers/{unique('timer', number)}", sent)
-
-
-def _put_value(bench: Bench, number: int) -> httpx.Response:
-    return bench.send("PUT", "/kv/bench/key", {"value": {"number": number}})
-
-
-def _get_value(bench: Bench, number: int) -> httpx.Response:
-    _put_value(bench, number)
-    return bench.send("GET", "/kv/bench/key")
-
-
-def _record_outcome(bench: Bench, number: int) -> httpx.Response:
-    sent = {"outcome": {"number": number}, "kv": {"bench": {"last": number}}}
-    return bench.send("POST", f"/inbox/bench/{unique('event', number)}", sent)
-
-
 PUBLISH = Step("publish", Budget(1, 12, 5), _publish)
 CLAIM_HIT = Step("claim, selective, hit", Budget(1, 20, 5), _claim_hit)
 CLAIM_HIT_AND = Step("claim, equality and range, hit", Budget(1, 20, 5), _claim_hit_and)
@@ -214,10 +195,6 @@ OPERATIONS = [
     QUERY,
     Step("mint an awakeable", Budget(1, 8, 5), _mint),
     Step("resolve an awakeable", Budget(1, 15, 4), _resolve),
-    Step("set a timer", Budget(1, 15, 4), _set_timer),
-    Step("put a value", Budget(1, 15, 3), _put_value),
-    Step("read a value", Budget(1, 5, 0), _get_value),
-    Step("record an outcome with a value", Budget(1, 20, 7), _record_outcome),
 ]
 
 SCALED = [
