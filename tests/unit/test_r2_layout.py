@@ -14,8 +14,8 @@ from tests.contract.adapters import ROOT
 
 LAYOUT = tomllib.loads((ROOT / "r2_layout" / "layout.toml").read_text())
 SHA256 = "0123456789abcdef" * 4
-UPLOAD = ids.new("upl", Instant(1_800_000_000_000))
-IDENTITY = ids.new("rcv", Instant(1_800_000_000_000))
+UPLOAD = ids.earliest("upl", Instant(1_800_000_000_000))
+IDENTITY = ids.earliest("rcv", Instant(1_800_000_000_000))
 BUILDERS: dict[str, tuple[Callable[[str], str], dict[str, str]]] = {
     BLOB_PREFIX: (blob_key, {"sha256": SHA256}),
     UPLOAD_PREFIX: (upload_key, {"name": UPLOAD}),
