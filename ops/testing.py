@@ -22,8 +22,8 @@ CHECKS = {
 }
 """What holds besides the tests, by the name it is reported under."""
 
-TWO_PROCESSES = ["-n", "2", "--dist", "loadgroup"]
-"""The whole suite runs in two processes, one with the tests that need an edge; tests/conftest.py says which."""
+TWO_PROCESSES = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
+"""Two processes share the whole suite, as far as it bears that; tests/conftest.py says how."""
 
 
 def command(context: typer.Context, bodies: BodiesOption = None) -> None:

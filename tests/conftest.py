@@ -6,14 +6,13 @@ import pytest
 
 pytest_plugins = ["tests.clauses", "tests.edge.edges"]
 
-_CONTRACT = Path(__file__).parent / "contract"
+_SHARED = (Path(__file__).parent / "contract", Path(__file__).parent / "unit")
+"""What bears another process beside it: it measures no time and keeps to itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs an edge of the product runs in one process, which starts it once; the rest, D1 included, in the other."""
+    """Two processes share these, a file at a time; then one has the rest, which measures, in the order of its files."""
     for item in items:
-        if item.get_closest_marker("edge") is not None or "crash" in item.path.parts:
-            group = "d1" if item.path.is_relative_to(_CONTRACT) else "edge"
-        else:
-            group = "d1"
-        item.add_marker(pytest.mark.xdist_group(group))
+        shared = any(item.path.is_relative_to(folder) for folder in _SHARED)
+        item.add_marker(pytest.mark.xdist_group(item.path.stem if shared else "alone"))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] == "alone")  # type: ignore[union-attr]
