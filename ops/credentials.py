@@ -82,13 +82,13 @@ def list_(
         return await remote.first(moorage.credentials.iterate(), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        rows = [(one.id, one.subject, _said(one), one.wire()["created_at"], _ends(one)) for one in found]
-        remote.print_table(("credential", "subject", "grants", "created", "ends"), rows)
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("credential", "subject", "grants", "created", "ends"),
+        lambda one: (one.id, one.subject, _said(one), one.wire()["created_at"], _ends(one)),
+    )
 
 
 @app.command()
@@ -103,10 +103,7 @@ def show(
     Example: moorage credentials show cred_01kb1y0z3w5q9v8d7c6b5a4m3n
     """
     found = remote.call(url, token, lambda moorage: moorage.credentials.get(credential))
-    if as_json:
-        remote.print_json(found.wire())
-    else:
-        remote.print_facts(found.wire())
+    remote.print_one(found, as_json)
 
 
 @app.command()

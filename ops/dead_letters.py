@@ -30,13 +30,14 @@ def list_(
         return await remote.first(moorage.dead_letters.iterate(kind), limit, everything)
 
     letters, more = remote.call(url, token, ask)
-    if as_json:
-        for letter in letters:
-            remote.print_json(letter.wire())
-    else:
-        rows = [(one.record.id, one.record.kind, one.record.attempts, *_why(one.record)) for one in letters]
-        remote.print_table(("record", "kind", "attempts", "tag", "why"), rows, numbers=("attempts",))
-    remote.say_more(more)
+    remote.print_list(
+        letters,
+        more,
+        as_json,
+        ("record", "kind", "attempts", "tag", "why"),
+        lambda one: (one.record.id, one.record.kind, one.record.attempts, *_why(one.record)),
+        numbers=("attempts",),
+    )
 
 
 @app.command()

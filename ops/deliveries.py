@@ -46,12 +46,7 @@ def list_(
         return await remote.first(found, limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        remote.print_table(_COLUMNS, [_row(one) for one in found], numbers=("gen", "tries"))
-    remote.say_more(more)
+    remote.print_list(found, more, as_json, _COLUMNS, _row, numbers=("gen", "tries"))
 
 
 @app.command()
@@ -140,10 +135,7 @@ def enable(
     Example: moorage deliveries enable crm
     """
     health = remote.call(url, token, lambda moorage: moorage.deliveries.enable(destination))
-    if as_json:
-        remote.print_json(health.wire())
-    else:
-        remote.print_facts(health.wire())
+    remote.print_one(health, as_json)
 
 
 @app.command()

@@ -56,7 +56,7 @@ def put(
             delivery=delivery,
         )
 
-    _tell(remote.call(url, token, ask), as_json)
+    remote.print_one(remote.call(url, token, ask), as_json)
 
 
 @app.command("list")
@@ -76,13 +76,13 @@ def list_(
         return await remote.first(moorage.destinations.iterate(), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        rows = [(one.name, one.url, " ".join(one.methods), one.secret) for one in found]
-        remote.print_table(("name", "url", "methods", "secret"), rows)
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("name", "url", "methods", "secret"),
+        lambda one: (one.name, one.url, " ".join(one.methods), one.secret),
+    )
 
 
 @app.command()
@@ -96,11 +96,4 @@ def show(
 
     Example: moorage destinations show crm
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.destinations.get(name)), as_json)
-
-
-def _tell(one: Destination, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(one.wire())
-    else:
-        remote.print_facts(one.wire())
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.destinations.get(name)), as_json)

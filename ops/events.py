@@ -94,12 +94,7 @@ def list_(
         return await remote.first(found, limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        remote.print_table(_COLUMNS, [_row(one) for one in found])
-    remote.say_more(more)
+    remote.print_list(found, more, as_json, _COLUMNS, _row)
 
 
 @app.command()
@@ -181,10 +176,7 @@ def scope_(
     Example: moorage events scope evt_01kb1y0z3w5q9v8d7c6b5a4m3n team-a
     """
     found = remote.call(url, token, lambda moorage: moorage.events.set_scope(event, scope))
-    if as_json:
-        remote.print_json(found.wire())
-    else:
-        remote.print_facts(found.wire())
+    remote.print_one(found, as_json)
 
 
 async def _taken(moorage: Moorage, event: str) -> list[str]:

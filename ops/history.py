@@ -37,13 +37,14 @@ def list_(
         return await remote.first(moorage.iterate_history(subject=subject, after=after), limit, everything)
 
     entries, more = remote.call(url, token, ask)
-    if as_json:
-        for entry in entries:
-            remote.print_json(entry.wire())
-    else:
-        rows = [(one.position, one.wire()["at"], one.type, one.subject, one.kind, one.actor) for one in entries]
-        remote.print_table(("position", "at", "type", "subject", "kind", "actor"), rows, numbers=("position",))
-    remote.say_more(more)
+    remote.print_list(
+        entries,
+        more,
+        as_json,
+        ("position", "at", "type", "subject", "kind", "actor"),
+        lambda one: (one.position, one.wire()["at"], one.type, one.subject, one.kind, one.actor),
+        numbers=("position",),
+    )
 
 
 @app.command()

@@ -67,17 +67,21 @@ def list_(
         return await remote.first(moorage.kinds.iterate(), limit, everything)
 
     kinds, more = remote.call(url, token, ask)
-    if as_json:
-        for kind in kinds:
-            remote.print_json(kind.wire())
-    else:
-        rows = [
-            (one.kind, one.revision, _paths(one), one.claim.lease_seconds, one.claim.max_attempts, one.retention_seconds)
-            for one in kinds
-        ]
-        columns = ("kind", "revision", "paths", "lease s", "attempts", "kept s")
-        remote.print_table(columns, rows, numbers=("revision", "lease s", "attempts", "kept s"))
-    remote.say_more(more)
+    remote.print_list(
+        kinds,
+        more,
+        as_json,
+        ("kind", "revision", "paths", "lease s", "attempts", "kept s"),
+        lambda one: (
+            one.kind,
+            one.revision,
+            _paths(one),
+            one.claim.lease_seconds,
+            one.claim.max_attempts,
+            one.retention_seconds,
+        ),
+        numbers=("revision", "lease s", "attempts", "kept s"),
+    )
 
 
 @app.command()

@@ -76,13 +76,14 @@ def list_(
         return await remote.first(moorage.kv.iterate(namespace, prefix), limit, everything)
 
     entries, more = remote.call(url, token, ask)
-    if as_json:
-        for one in entries:
-            remote.print_json(one.wire())
-    else:
-        rows = [(one.key, one.revision, one.wire()["updated_at"], _short(one)) for one in entries]
-        remote.print_table(("key", "revision", "updated", "value"), rows, numbers=("revision",))
-    remote.say_more(more)
+    remote.print_list(
+        entries,
+        more,
+        as_json,
+        ("key", "revision", "updated", "value"),
+        lambda one: (one.key, one.revision, one.wire()["updated_at"], _short(one)),
+        numbers=("revision",),
+    )
 
 
 @app.command()

@@ -199,13 +199,14 @@ def history(
         return await remote.first(moorage.iterate_history(subject=record), limit, everything)
 
     entries, more = remote.call(url, token, ask)
-    if as_json:
-        for entry in entries:
-            remote.print_json(entry.wire())
-    else:
-        rows = [(one.position, one.wire()["at"], one.type, one.actor, one.data or None) for one in entries]
-        remote.print_table(("position", "at", "what", "who", "more"), rows, numbers=("position",))
-    remote.say_more(more)
+    remote.print_list(
+        entries,
+        more,
+        as_json,
+        ("position", "at", "what", "who", "more"),
+        lambda one: (one.position, one.wire()["at"], one.type, one.actor, one.data or None),
+        numbers=("position",),
+    )
 
 
 @app.command("dry-run")
@@ -257,10 +258,7 @@ def print_records(records: Iterable[Record], as_json: bool) -> None:
 
 
 def _show(record: Record, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(record.wire())
-    else:
-        remote.print_facts(record.wire())
+    remote.print_one(record, as_json)
 
 
 def _short(body: dict[str, Any]) -> str:

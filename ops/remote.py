@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ from moorage.client import ClientFailure, DigestMismatch, Moorage, Patience, Pro
 from ops.failure import CommandFailed
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Told")
 
 DEFAULT_URL = "http://127.0.0.1:8787"
 
@@ -173,6 +174,34 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: 
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
     _print_wide(table)
+
+
+class Told(Protocol):
+    """What the client answers with."""
+
+    def wire(self) -> Mapping[str, Any]: ...
+
+
+def print_one(one: Told, as_json: bool) -> None:
+    """One thing as it came: a line of JSON, or names and values."""
+    (print_json if as_json else print_facts)(one.wire())
+
+
+def print_list(
+    found: Sequence[W],
+    more: bool,
+    as_json: bool,
+    columns: Sequence[str],
+    row: Callable[[W], Sequence[Any]],
+    numbers: Sequence[str] = (),
+) -> None:
+    """The first of a list: a line of JSON each, or a table with a `row` each; and whether there is more."""
+    if as_json:
+        for one in found:
+            print_json(one.wire())
+    else:
+        print_table(columns, [row(one) for one in found], numbers)
+    say_more(more)
 
 
 def _print_wide(table: Table) -> None:

@@ -127,14 +127,15 @@ def list_(
         return await remote.first(moorage.runs.iterate(**filters), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        now = picture.now()
-        rows = [_row(one.wire(), now) for one in found]
-        remote.print_table(("run", "body", "status", "attempt", "started", "took", "scope"), rows, numbers=("attempt",))
-    remote.say_more(more)
+    now = picture.now()
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("run", "body", "status", "attempt", "started", "took", "scope"),
+        lambda one: _row(one.wire(), now),
+        numbers=("attempt",),
+    )
 
 
 @app.command()

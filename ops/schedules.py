@@ -71,7 +71,7 @@ def put(
             paused=paused,
         )
 
-    _tell(remote.call(url, token, ask), as_json)
+    remote.print_one(remote.call(url, token, ask), as_json)
 
 
 @app.command("list")
@@ -91,13 +91,14 @@ def list_(
         return await remote.first(moorage.schedules.iterate(), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        rows = [(one.name, _when(one), _what(one), one.overlap, _next(one), one.queued) for one in found]
-        remote.print_table(("name", "when", "what", "overlap", "next", "queued"), rows, numbers=("queued",))
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("name", "when", "what", "overlap", "next", "queued"),
+        lambda one: (one.name, _when(one), _what(one), one.overlap, _next(one), one.queued),
+        numbers=("queued",),
+    )
 
 
 @app.command()
@@ -108,7 +109,7 @@ def show(
 
     Example: moorage schedules show nightly
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.schedules.get(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.schedules.get(name)), as_json)
 
 
 @app.command()
@@ -119,7 +120,7 @@ def pause(
 
     Example: moorage schedules pause nightly
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.schedules.pause(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.schedules.pause(name)), as_json)
 
 
 @app.command()
@@ -130,7 +131,7 @@ def resume(
 
     Example: moorage schedules resume nightly
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.schedules.resume(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.schedules.resume(name)), as_json)
 
 
 @app.command()
@@ -146,10 +147,7 @@ def trigger(
     Example: moorage schedules trigger nightly
     """
     made = remote.call(url, token, lambda moorage: moorage.schedules.trigger(name, key=key))
-    if as_json:
-        remote.print_json(made.wire())
-    else:
-        remote.print_facts(made.wire())
+    remote.print_one(made, as_json)
 
 
 @app.command()
@@ -226,13 +224,13 @@ def triggers(
         return await remote.first(moorage.schedules.triggers(name), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        rows = [(one.wire()["window_start"], one.state, one.run_id or one.record, _why(one)) for one in found]
-        remote.print_table(("window", "state", "started", "why"), rows)
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("window", "state", "started", "why"),
+        lambda one: (one.wire()["window_start"], one.state, one.run_id or one.record, _why(one)),
+    )
 
 
 @app.command()
@@ -243,13 +241,6 @@ def delete(name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Toke
     """
     remote.call(url, token, lambda moorage: moorage.schedules.delete(name))
     print(f"deleted {name}")
-
-
-def _tell(schedule: Schedule, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(schedule.wire())
-    else:
-        remote.print_facts(schedule.wire())
 
 
 def _when(schedule: Schedule) -> str:

@@ -52,7 +52,7 @@ def put(
         )
 
     declared = remote.call(url, token, ask)
-    _tell(declared, as_json)
+    remote.print_one(declared, as_json)
     if not as_json:
         print(f"\nit sends to {url.rstrip('/')}/webhooks/{declared.name}")
 
@@ -74,13 +74,14 @@ def list_(
         return await remote.first(moorage.senders.iterate(), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        columns = ("name", "scheme", "subject", "secrets", "id", "type", "keys", "scope")
-        remote.print_table(columns, [_row(one) for one in found], numbers=("secrets",))
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("name", "scheme", "subject", "secrets", "id", "type", "keys", "scope"),
+        _row,
+        numbers=("secrets",),
+    )
 
 
 @app.command()
@@ -94,7 +95,7 @@ def show(
 
     Example: moorage senders show shop
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.senders.get(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.senders.get(name)), as_json)
 
 
 @app.command()
@@ -124,10 +125,3 @@ def _row(one: Sender) -> tuple[object, ...]:
     event = one.event
     made = (None, None, None, None) if event is None else (event.id, event.type, " ".join(event.keys) or None, event.scope)
     return (one.name, one.scheme, one.subject, one.secrets, *made)
-
-
-def _tell(one: Sender, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(one.wire())
-    else:
-        remote.print_facts(one.wire())

@@ -44,7 +44,7 @@ def put(
             name, type_, destination, kinds=kind or (), match=pattern, paused=paused, start=start
         )
 
-    _tell(remote.call(url, token, ask), as_json)
+    remote.print_one(remote.call(url, token, ask), as_json)
 
 
 @app.command("list")
@@ -64,16 +64,14 @@ def list_(
         return await remote.first(moorage.subscriptions.iterate(), limit, everything)
 
     found, more = remote.call(url, token, ask)
-    if as_json:
-        for one in found:
-            remote.print_json(one.wire())
-    else:
-        rows = [
-            (one.name, one.state, one.destination, " ".join(one.types), " ".join(one.kinds) or None, one.behind)
-            for one in found
-        ]
-        remote.print_table(("name", "state", "destination", "types", "kinds", "behind"), rows, numbers=("behind",))
-    remote.say_more(more)
+    remote.print_list(
+        found,
+        more,
+        as_json,
+        ("name", "state", "destination", "types", "kinds", "behind"),
+        lambda one: (one.name, one.state, one.destination, " ".join(one.types), " ".join(one.kinds) or None, one.behind),
+        numbers=("behind",),
+    )
 
 
 @app.command()
@@ -87,7 +85,7 @@ def show(
 
     Example: moorage subscriptions show orders
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.subscriptions.get(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.subscriptions.get(name)), as_json)
 
 
 @app.command()
@@ -102,7 +100,7 @@ def pause(
 
     Example: moorage subscriptions pause orders --reason 'they move house'
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.subscriptions.pause(name, reason)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.subscriptions.pause(name, reason)), as_json)
 
 
 @app.command()
@@ -116,7 +114,7 @@ def resume(
 
     Example: moorage subscriptions resume orders
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.subscriptions.resume(name)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.subscriptions.resume(name)), as_json)
 
 
 @app.command()
@@ -138,10 +136,3 @@ def _start(text: str | None) -> int | Literal["now"] | None:
     if not text.isascii() or not text.isdecimal():
         raise typer.BadParameter("--from takes `now` or a position of history")
     return int(text)
-
-
-def _tell(one: Subscription, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(one.wire())
-    else:
-        remote.print_facts(one.wire())

@@ -67,7 +67,7 @@ def put(
             revision=revision,
         ),
     )
-    _tell(made, as_json)
+    remote.print_one(made, as_json)
 
 
 @app.command("list")
@@ -87,15 +87,14 @@ def list_(
         return await remote.first(moorage.timers.iterate(), limit, everything)
 
     timers, more = remote.call(url, token, ask)
-    if as_json:
-        for one in timers:
-            remote.print_json(one.wire())
-    else:
-        rows = [_row(one) for one in timers]
-        remote.print_table(
-            ("timer", "revision", "fires", "every", "type", "source", "id"), rows, numbers=("revision", "every")
-        )
-    remote.say_more(more)
+    remote.print_list(
+        timers,
+        more,
+        as_json,
+        ("timer", "revision", "fires", "every", "type", "source", "id"),
+        _row,
+        numbers=("revision", "every"),
+    )
 
 
 @app.command()
@@ -109,7 +108,7 @@ def show(
 
     Example: moorage timers show reminder-7
     """
-    _tell(remote.call(url, token, lambda moorage: moorage.timers.get(timer)), as_json)
+    remote.print_one(remote.call(url, token, lambda moorage: moorage.timers.get(timer)), as_json)
 
 
 @app.command()
@@ -130,13 +129,6 @@ def delete(
 
     remote.call(url, token, ask)
     print(f"deleted {timer}")
-
-
-def _tell(timer: Timer, as_json: bool) -> None:
-    if as_json:
-        remote.print_json(timer.wire())
-    else:
-        remote.print_facts(timer.wire())
 
 
 def _row(timer: Timer) -> tuple[Any, ...]:
