@@ -4,7 +4,6 @@ It knows its destination from whoever calls it, and the product's clock too: eve
 awake while it sends is what keeps a Runner awake: see `driving`.
 """
 
-import asyncio
 import json
 import logging
 import random
@@ -17,13 +16,12 @@ from workers import DurableObject
 from moorage.api.ringing import RingingDatabase
 from moorage.edge import storage
 from moorage.edge.bell import BellStubs
-from moorage.edge.driving import Driver
+from moorage.edge.driving import Awake
 from moorage.edge.isolate import ClockStub, Isolate, the_isolate
 from moorage.edge.transport import FetchTransport
 from moorage.kernel.instants import Instant
 from moorage.messages import courier
 from moorage.messages.sending import Sender
-from moorage.runs.protocol import Execution
 from moorage.store.ports import Database
 
 _log = logging.getLogger("moorage.courier")
@@ -42,7 +40,7 @@ class Courier(DurableObject):
     async def tell(self, told: str) -> str:
         """There is something to send to the `destination`; answers before it is sent."""
         try:
-            self._the_post(json.loads(told)).driver.poke([courier.DeliveriesDue.name])
+            self._the_post(json.loads(told)).tell()
         except Exception as error:
             _log.exception("a courier was told what it cannot do")
             return json.dumps({"error": type(error).__name__})
@@ -51,13 +49,13 @@ class Courier(DurableObject):
     async def settle(self, told: str) -> str:
         """Answer once nothing is being sent, or after `seconds`."""
         message = json.loads(told)
-        rested = await self._the_post(message).driver.settle(min(float(message["seconds"]), _LONGEST_SETTLE))
+        rested = await self._the_post(message).awake.settle(min(float(message["seconds"]), _LONGEST_SETTLE))
         return json.dumps({"rested": rested})
 
     async def alarm(self, info: Any = None) -> None:
         """Stay while something is sent. After a crash there is nothing: the Clock knows when its leases are over."""
         if self._post is not None:
-            await self._post.driver.alarm()
+            await self._post.awake.alarm()
 
     def _the_post(self, message: Mapping[str, Any]) -> "_Post":
         isolate = the_isolate(self.env)
@@ -83,7 +81,12 @@ class _Post:
         sender = Sender(FetchTransport(allow_local=settings.allow_local), isolate.ports.secret, settings.allow_local)
         admit = isolate.ports.admit_effects
         self._courier = courier.Courier(destination, self._database, isolate.now, sender, random.random, self._wake, admit)
-        self.driver = Driver(_Held(self._courier), set_alarm)
+        self.awake = Awake(self._courier, set_alarm)
+
+    def tell(self) -> None:
+        """There is something to send."""
+        self.awake.begin()
+        self._courier.tell()
 
     def _database(self) -> Database:
         behind = storage.database(self._env)
@@ -100,32 +103,4 @@ class _Post:
             self._later(self._clock.wake(due, courier.DeliveriesDue.shard))
 
     def _later(self, work: Any) -> None:
-        self.driver.later(work)
-
-
-class _Held:
-    """A Courier as what a Driver keeps awake: it is told of something, by no id, and holds no executions."""
-
-    def __init__(self, held: courier.Courier) -> None:
-        self._courier = held
-
-    @property
-    def busy(self) -> bool:
-        return self._courier.busy
-
-    @property
-    def held(self) -> Collection[str]:
-        return ()
-
-    @property
-    def driven(self) -> Collection[str]:
-        return ()
-
-    def start(self, execution: Execution) -> "asyncio.Task[Any]":
-        raise NotImplementedError("a courier executes nothing")
-
-    def wake(self, execution_id: str) -> "asyncio.Task[Any]":
-        return self._courier.tell()
-
-    async def settled(self) -> None:
-        await self._courier.settled()
+        self.awake.later(work)

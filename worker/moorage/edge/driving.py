@@ -1,4 +1,4 @@
-"""Driving executions inside one Durable Object: what is begun, what keeps the object awake, when it is at rest.
+"""Keeping one Durable Object awake while it works, and driving executions inside one: what is begun, when it is at rest.
 
 Work begins in the call that asks for it. The object's alarm only keeps it awake: work that takes longer than a moment
 sets it, and its handler stays until there is none left, because an object with no event in progress may be evicted. To
@@ -27,11 +27,17 @@ KEEP_SECONDS: Final = 600.0
 _log = logging.getLogger("moorage.runner")
 
 
-class Holder(Protocol):
-    """What holds executions in memory: `moorage.bodies.host.Host`, and see there."""
+class Busy(Protocol):
+    """What is at work in memory."""
 
     @property
     def busy(self) -> bool: ...
+
+    async def settled(self) -> None: ...
+
+
+class Holder(Busy, Protocol):
+    """What holds executions in memory: `moorage.bodies.host.Host`, and see there."""
 
     @property
     def held(self) -> Collection[str]: ...
@@ -43,19 +49,17 @@ class Holder(Protocol):
 
     def wake(self, execution_id: str) -> "asyncio.Task[Any] | None": ...
 
-    async def settled(self) -> None: ...
 
-
-class Driver:
-    """The work of one Durable Object. `set_alarm` lets its alarm ring now, `sleep` is asyncio's."""
+class Awake:
+    """Keeps one Durable Object awake while its `work` is busy. `set_alarm` lets its alarm ring now, `sleep` is asyncio's."""
 
     def __init__(
         self,
-        holder: Holder,
+        work: Busy,
         set_alarm: Callable[[], Awaitable[Any]],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._holder = holder
+        self._work = work
         self._set_alarm = set_alarm
         self._sleep = sleep
         self._tasks: set[asyncio.Task[None]] = set()
@@ -63,30 +67,11 @@ class Driver:
         self._watching = False
         self._keeping = False
 
-    def start(self, execution: Execution) -> None:
-        """Execute what was handed over."""
-        self._begin()
-        self._holder.start(execution)
-
-    def poke(self, executions: Iterable[str]) -> list[str]:
-        """Take these, and let those that are in hand look again; answers which are."""
-        self._begin()
-        in_hand = []
-        for id_ in executions:
-            if id_ in self._holder.held:
-                in_hand.append(id_)
-            was_driven = id_ in self._holder.driven
-            known = self._holder.wake(id_)
-            if was_driven and known is not None and id_ not in self._holder.held:
-                # Perhaps it is only now being let go of, and nobody would hear: then there is something to take after.
-                known.add_done_callback(partial(self._after, id_))
-        return in_hand
-
     async def settle(self, seconds: float) -> bool:
         """Wait until nothing is in hand, for so long at most; answers whether that is so."""
         try:
             async with asyncio.timeout(seconds):
-                await self._holder.settled()
+                await self._work.settled()
         except TimeoutError:
             return False
         return True
@@ -99,19 +84,15 @@ class Driver:
         if not rested:
             await self._keep()
 
-    def later(self, work: Coroutine[Any, Any, None]) -> None:
+    def later(self, beside: Coroutine[Any, Any, None]) -> None:
         """Run something beside, held until it is over: nobody else would hold it."""
-        task = begin(work)
+        task = begin(beside)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _after(self, id_: str, _done: Any) -> None:
-        if id_ not in self._holder.held:
-            self._begin()
-            self._holder.wake(id_)
-
-    def _begin(self) -> None:
-        if not self._holder.busy:
+    def begin(self) -> None:
+        """Something is about to be begun."""
+        if not self._work.busy:
             self._stretch += 1
         if not self._watching:
             self._watching = True
@@ -123,7 +104,7 @@ class Driver:
             while True:
                 stretch = self._stretch
                 await self._sleep(MOMENT_SECONDS)
-                if not self._holder.busy:
+                if not self._work.busy:
                     return
                 if self._stretch == stretch and not self._keeping:
                     await self._keep()
@@ -137,3 +118,40 @@ class Driver:
         except Exception as error:
             self._keeping = False
             _log.warning("the alarm could not be set: %s", type(error).__name__)
+
+
+class Driver(Awake):
+    """The executions of one Durable Object, and what keeps it awake for them."""
+
+    def __init__(
+        self,
+        holder: Holder,
+        set_alarm: Callable[[], Awaitable[Any]],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(holder, set_alarm, sleep)
+        self._holder = holder
+
+    def start(self, execution: Execution) -> None:
+        """Execute what was handed over."""
+        self.begin()
+        self._holder.start(execution)
+
+    def poke(self, executions: Iterable[str]) -> list[str]:
+        """Take these, and let those that are in hand look again; answers which are."""
+        self.begin()
+        in_hand = []
+        for id_ in executions:
+            if id_ in self._holder.held:
+                in_hand.append(id_)
+            was_driven = id_ in self._holder.driven
+            known = self._holder.wake(id_)
+            if was_driven and known is not None and id_ not in self._holder.held:
+                # Perhaps it is only now being let go of, and nobody would hear: then there is something to take after.
+                known.add_done_callback(partial(self._after, id_))
+        return in_hand
+
+    def _after(self, id_: str, _done: Any) -> None:
+        if id_ not in self._holder.held:
+            self.begin()
+            self._holder.wake(id_)
