@@ -1,7 +1,7 @@
 """Policies, health and enabling over HTTP, and the whole way of an event to its subscriber (clause outbox.deliver)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -9,7 +9,6 @@ import pytest
 
 from moorage.api.app import build_app
 from moorage.api.assembly import due_works
-from moorage.api.couriers import HostCouriers
 from moorage.api.ringing import RingingDatabase
 from moorage.client import Moorage
 from moorage.kernel.limits import DELIVERY_ATTEMPTS, DELIVERY_CONCURRENCY, DELIVERY_TIMEOUT_SECONDS
@@ -27,6 +26,29 @@ BOUNDS = {
     "max_attempts": int(DELIVERY_ATTEMPTS),
     "timeout_seconds": int(DELIVERY_TIMEOUT_SECONDS),
 }
+
+
+class HostCouriers:
+    """Couriers in this process, with no platform in between: makes that of each destination that something is to be sent
+    to. `told` says who was told."""
+
+    def __init__(self, make: Callable[[str], Courier]) -> None:
+        self._make = make
+        self._couriers: dict[str, Courier] = {}
+        self.told: list[str] = []
+
+    def tell(self, destinations: Sequence[str]) -> None:
+        """Tell each that there is something to send; returns at once."""
+        self.told.extend(destinations)
+        for destination in destinations:
+            if destination not in self._couriers:
+                self._couriers[destination] = self._make(destination)
+            self._couriers[destination].tell()
+
+    async def settle(self) -> None:
+        """Wait until nothing is being sent."""
+        for courier in list(self._couriers.values()):
+            await courier.settled()
 
 
 async def put(root: httpx.AsyncClient, **delivery: Any) -> httpx.Response:

@@ -43,7 +43,7 @@ class Grant:
             return False
         if kind is None:
             return self.is_for_all_kinds and self.match is None
-        return self.is_for_all_kinds or any(_names(pattern, kind) for pattern in self.kinds)
+        return self.is_for_all_kinds or any(names(pattern, kind) for pattern in self.kinds)
 
     def gives(self, action: Action) -> bool:
         """Whether the grant gives `action` at all."""
@@ -148,5 +148,6 @@ async def is_alive(db: Database, now: Instant, credential: str) -> bool:
     return bool(found.rows)
 
 
-def _names(pattern: str, kind: str) -> bool:
+def names(pattern: str, kind: str) -> bool:
+    """Whether a name, or a prefix that ends in `*`, stands for `kind`."""
     return kind.startswith(pattern[:-1]) if pattern.endswith("*") else kind == pattern

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.catalog import public, statements
-from moorage.catalog.access import Caller, Grant, Rate
+from moorage.catalog.access import Caller, Grant, Rate, names
 from moorage.catalog.kinds import Kinds
 from moorage.catalog.model import ROOT_SUBJECT, CredentialDeclaration, GrantDeclaration, check_subject
 from moorage.catalog.paths import DeclaredPath, shown
@@ -331,7 +331,7 @@ def _demand_authority(caller: Caller, subject: str, grants: tuple[Grant, ...]) -
 
 def _covers_name(mine: Grant, wanted: str) -> bool:
     """Whether a grant for some kinds covers everything that a name or prefix stands for."""
-    return any(wanted.startswith(held[:-1]) if held.endswith("*") else wanted == held for held in mine.kinds)
+    return any(names(held, wanted) for held in mine.kinds)
 
 
 def _creator(caller: Caller, credential: str | None = None) -> str | None:

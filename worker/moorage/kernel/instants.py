@@ -73,6 +73,11 @@ def render(instant: Instant) -> str:
     return (_EPOCH + instant * _MILLISECOND).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
+def full_ten_minutes(instant: Instant) -> Instant:
+    """The full ten minutes at or after an instant: when sweeps come by."""
+    return Instant(-(-instant // 600_000) * 600_000)
+
+
 def after(now: Instant, seconds: float) -> Instant:
     """The instant `seconds` after `now`, never past year 9999."""
     return Instant(min(now + round(seconds * 1000), LATEST))

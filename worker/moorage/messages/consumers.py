@@ -31,7 +31,7 @@ from moorage.kernel.errors import (
     Unknown,
 )
 from moorage.kernel.ids import check_client_id
-from moorage.kernel.instants import Instant, after, render
+from moorage.kernel.instants import Instant, after, full_ten_minutes, render
 from moorage.kernel.limits import INBOX_OUTCOME_BYTES, INBOX_RETENTION_SECONDS, SETTLE_RESULTS
 from moorage.kernel.refusals import refused
 from moorage.kv import changes
@@ -183,8 +183,7 @@ async def show(db: Database, caller: Caller, consumer: str, event_id: str) -> Ou
 
 def forgotten_at(outcome: Outcome) -> Instant:
     """When the Clock has to look for outcomes that are past their time, on account of this one: a full ten minutes."""
-    due = after(outcome.recorded_at, INBOX_RETENTION_SECONDS)
-    return Instant(-(-due // 600_000) * 600_000)
+    return full_ten_minutes(after(outcome.recorded_at, INBOX_RETENTION_SECONDS))
 
 
 async def _recorded(db: Database, consumer: str, event_id: str) -> Outcome | None:

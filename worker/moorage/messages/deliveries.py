@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from moorage.history.query import Entry
 from moorage.kernel import canonical, ids
@@ -13,7 +13,6 @@ from moorage.store.chunks import json_arrays
 from moorage.store.transaction import Answer, Row, Transaction
 
 State = Literal["pending", "delivered", "dead", "canceled"]
-STATES: Final[frozenset[State]] = frozenset(get_args(State))
 
 COMPLETIONS: Final = "_completions"
 """The subscription to which the deliveries of runs' ends belong. No client can make one of this name."""

@@ -13,7 +13,6 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import render
 
 SCHEMA_VERSION: Final = "1"
-MEDIA_TYPE: Final = "application/cloudevents+json"
 
 _PREFIX: Final = "dom_"
 _DIGITS: Final = 16

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from moorage.catalog.access import names
 from moorage.history.append import ENDS_OF_RUNS
 from moorage.history.query import Entry
 from moorage.kernel import canonical
@@ -84,9 +85,9 @@ def fits(entry: Entry, types: Sequence[str], kinds: Sequence[str]) -> bool:
 
     What happens to deliveries is told to nobody: telling that one was given up would make the next, without end.
     """
-    if entry.type.startswith(NEVER_TOLD) or not any(_names(pattern, entry.type) for pattern in types):
+    if entry.type.startswith(NEVER_TOLD) or not any(names(pattern, entry.type) for pattern in types):
         return False
-    return not kinds or (entry.kind is not None and any(_names(pattern, entry.kind) for pattern in kinds))
+    return not kinds or (entry.kind is not None and any(names(pattern, entry.kind) for pattern in kinds))
 
 
 async def _look(db: Database, name: str) -> _Seen | None:
@@ -142,7 +143,3 @@ async def _bodies(db: Database, subjects: Sequence[str]) -> tuple[Mapping[str, A
     await db.read(reading)
     missed = next((row["id"] for row in found.rows if row["body"] is None), None)
     return {row["id"]: json.loads(row["body"]) for row in found.rows if row["body"] is not None}, missed
-
-
-def _names(pattern: str, name: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern

@@ -16,11 +16,7 @@ WEBHOOKS: Final = "/webhooks/"
 
 KEY_TERM: Final = "k:"
 TYPE_TERM: Final = "t:"
-
-
-def terms_of(keys: tuple[str, ...], type_: str) -> list[str]:
-    """By what an event is found: each of its keys, and its type."""
-    return [*(f"{KEY_TERM}{key}" for key in keys), f"{TYPE_TERM}{type_}"]
+"""By what events and waits are found: behind one of these a key, or a type."""
 
 
 @dataclass(frozen=True, slots=True)

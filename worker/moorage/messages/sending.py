@@ -20,11 +20,11 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import DELIVERY_RETRY_AFTER_SECONDS, RUN_ERROR_BYTES
 from moorage.kernel.masking import MASK, mask
 from moorage.kernel.retry_after import retry_after
+from moorage.messages.cloudevents import STRUCTURED
 
 Fate = Literal["delivered", "wait", "gone", "failed"]
 """What became of an attempt: it was taken; the destination asked for time; it is gone for good; anything else."""
 
-CONTENT_TYPE: Final = "application/cloudevents+json"
 ANSWER_BYTES: Final = 4096
 """What is read of an answer, so that its connection can be used again. Nothing of it is looked at."""
 
@@ -103,7 +103,7 @@ class Sender:
             raise Unsendable(f"nothing is sent to the destination's URL: {error}") from None
         content = leased.body.encode("utf-8")
         headers = {
-            "content-type": CONTENT_TYPE,
+            "content-type": STRUCTURED,
             "user-agent": "Moorage",
             "webhook-id": leased.event_id,
             "webhook-timestamp": str(now // 1000),

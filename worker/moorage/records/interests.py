@@ -16,7 +16,7 @@ from moorage.catalog.kinds import Kind, Kinds
 from moorage.history.append import append_selected
 from moorage.kernel import canonical, ids
 from moorage.kernel.errors import InterestUnknown, PatternInvalid
-from moorage.kernel.instants import Instant, after
+from moorage.kernel.instants import Instant, after, full_ten_minutes
 from moorage.kernel.limits import DRY_RUN_INTERESTS, INTEREST_TTL_SECONDS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import refused
@@ -30,8 +30,6 @@ from moorage.store.transaction import Reading, Row, Transaction
 
 SWEEP: Final = 500
 """Interests that one transaction forgets."""
-
-_SWEEP_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ def _reaches(kind: Kind, row: Row, body: Mapping[str, Any]) -> bool:
 
 def swept_at(interest: Interest) -> Instant:
     """When the Clock has to sweep for this interest: the full ten minutes at or after its expiry."""
-    return Instant(-(-interest.expires_at // _SWEEP_MS) * _SWEEP_MS)
+    return full_ten_minutes(interest.expires_at)
 
 
 class ExpiredInterests:

@@ -22,7 +22,7 @@ from moorage.kernel.errors import (
     SessionExpired,
     SessionUnknown,
 )
-from moorage.kernel.instants import Instant, after, render
+from moorage.kernel.instants import Instant, after, full_ten_minutes, render
 from moorage.kernel.limits import SESSION_CONSUMERS, SESSION_SECONDS
 from moorage.kernel.refusals import refused
 from moorage.records import session_statements as statements
@@ -173,7 +173,7 @@ async def recall(db: Database, turn: Turn) -> list[Row]:
 
 def forgotten_at(session: Session) -> Instant:
     """When the Clock forgets the session, if it is not renewed."""
-    return Instant((session.expires_at + 86_999_999) // 600_000 * 600_000)
+    return full_ten_minutes(after(session.expires_at, 86_400))
 
 
 class ExpiredSessions:
