@@ -359,7 +359,8 @@ class Conformance:
         @body("hangs", effects=["one", "hang"])
         async def hangs(run: Run) -> None:
             async def hang() -> None:
-                await shore.stop(run.id)
+                with shore.clock.working():
+                    await shore.stop(run.id)
                 asked.append(shore.clock.now())
                 await asyncio.get_running_loop().create_future()
 

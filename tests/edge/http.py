@@ -52,6 +52,15 @@ def ask_all(edge: LocalEdge, path: str, times: int) -> list[tuple[int, str]]:
         return list(pool.map(lambda _: ask(edge, path), range(times)))
 
 
+def await_log(edge: LocalEdge, text: str, after: int = 0, seconds: float = 20) -> str:
+    """Wait until the edge's log, which comes through a pipe of its own, has the text: all of it past `after`."""
+    end = time.monotonic() + seconds
+    while text not in (shown := edge.logs()[after:]):
+        assert time.monotonic() < end, shown
+        time.sleep(0.02)
+    return shown
+
+
 def until(edge: LocalEdge, path: str, key: str, tries: int = 400) -> Any:
     """Ask again until the answered object has `key`: for work that ends after the answer that began it."""
     for _ in range(tries):

@@ -18,6 +18,7 @@ import pytest
 from ops.local.edge import LocalEdge
 from tests.edge.client import bearer, client, crowd, good, problem
 from tests.edge.conftest import EdgeFactory
+from tests.edge.http import await_log
 
 pytestmark = pytest.mark.edge
 
@@ -76,14 +77,6 @@ def objects(edge: LocalEdge) -> dict[str, Path]:
     finally:
         connection.close()
     return {key: next(folder.glob(f"*/blobs/{blob}"), folder / blob) for key, blob in rows}
-
-
-def await_log(edge: LocalEdge, text: str) -> None:
-    """Wait until the edge's log, which comes through a pipe of its own, has the text."""
-    end = time.monotonic() + 10
-    while text not in edge.logs():
-        assert time.monotonic() < end, edge.logs()
-        time.sleep(0.05)
 
 
 def key_of(content: bytes) -> str:

@@ -14,7 +14,7 @@ from ops.local.edge import LocalEdge
 from tests.edge.client import client, declare, fresh, good, problem, publish
 from tests.edge.conftest import STRICT
 from tests.edge.edges import EdgeFactory
-from tests.edge.http import get
+from tests.edge.http import await_log, get
 from tests.edge.subscriber import Got, Subscriber, subscriber, verified_by_npm
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("outbox.deliver")]
@@ -240,5 +240,5 @@ def test_nothing_is_sent_inside_where_the_deployment_may_not(
         with pytest.raises(AssertionError):
             get(outside, "/outside", f"http://{name}:{port}/inside".encode())
     assert len(there.got) == before
-    assert f"connecting to 127.0.0.1:{port} is not allowed" in outside.logs()
+    await_log(outside, f"connecting to 127.0.0.1:{port} is not allowed")
     outside.stop()

@@ -22,7 +22,7 @@ from ops.local.edge import EdgeFailed, LocalEdge
 from ops.local.state import StateUnusable, command_line
 from ops.setup import paths
 from tests.edge.conftest import STRICT, EdgeFactory, bundle_of
-from tests.edge.http import ask, ask_all, get, get_when_back, until
+from tests.edge.http import ask, ask_all, await_log, get, get_when_back, until
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("edge.local")]
 
@@ -147,8 +147,7 @@ def test_requests_beside_a_fatal_one_are_answered_too(strict: LocalEdge) -> None
 def test_tracebacks_are_readable(strict: LocalEdge) -> None:
     before = len(strict.logs())
     ask(strict, "/raise")
-    shown = strict.logs()[before:]
-    assert "ValueError: a\nb\n" in shown
+    shown = await_log(strict, "ValueError: a\nb\n", before)
     assert 'Traceback (most recent call last):\n  File "entry.py", line ' in shown
     assert "KeyError: 'first line\\nsecond line'" in shown
     assert "_edge" not in shown
@@ -158,9 +157,9 @@ def test_the_death_of_an_interpreter_is_told_with_the_python_stack_alone(strict:
     before = len(strict.logs())
     ask(strict, "/abort")
     get(strict, "/health")
-    shown = strict.logs()[before:]
+    await_log(strict, "the Python interpreter died", before)
+    shown = await_log(strict, " in at_abort", before)
     assert re.search(r'File "entry.py", line \d+ in at_abort', shown)
-    assert "the Python interpreter died" in shown
     assert "wasm" not in shown
 
 

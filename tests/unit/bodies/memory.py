@@ -76,6 +76,7 @@ class Clock:
     def __init__(self, now: Instant = START) -> None:
         self.instant = now
         self.busy = 0
+        self._done = 0
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
 
@@ -103,6 +104,7 @@ class Clock:
             yield
         finally:
             self.busy -= 1
+            self._done += 1
 
     def advance_to(self, instant: int) -> None:
         self.instant = Instant(max(self.instant, instant))
@@ -118,9 +120,11 @@ class Clock:
         for _ in range(20_000):
             if task.done():
                 return task.result()
+            done = self._done
             for _ in range(12):
                 await asyncio.sleep(0)
-            if task.done():
+            if task.done() or done != self._done:
+                # What really ended meanwhile has its consequences still before it.
                 continue
             if self.busy:
                 # A real round trip is under way: it takes no time of this clock.
