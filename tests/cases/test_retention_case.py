@@ -9,9 +9,9 @@ from moorage.history.query import entries
 from moorage.kernel.errors import RecordRemoved
 from moorage.kernel.instants import after
 from moorage.kernel.limits import DELIVERY_RETENTION_SECONDS
-from moorage.messages.delivery_retention import DeliveryRetention
-from moorage.messages.redeliver import redeliver
-from moorage.messages.subscriptions import Declaration
+from moorage.messages.outbox.delivery_retention import DeliveryRetention
+from moorage.messages.outbox.redeliver import redeliver
+from moorage.messages.outbox.subscriptions import Declaration
 from moorage.records.model import Draft
 from moorage.timers import clock
 from tests.contract.adapters import sqlite_store

@@ -13,8 +13,8 @@ from moorage.catalog import destinations
 from moorage.catalog.access import Caller
 from moorage.catalog.model import DestinationDeclaration
 from moorage.kernel.instants import Instant, after, render
-from moorage.messages.courier import Courier, DeliveriesDue
-from moorage.messages.sending import Sender
+from moorage.messages.outbox.courier import Courier, DeliveriesDue
+from moorage.messages.outbox.sending import Sender
 from moorage.store.ports import Database
 from moorage.timers import clock
 from tests.contract.adapters import Store

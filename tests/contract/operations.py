@@ -37,25 +37,15 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.kv import values
 from moorage.leases import lease
-from moorage.messages import (
-    accept,
-    circuit,
-    consumers,
-    correlate,
-    events,
-    leasing,
-    redeliver,
-    routing,
-    subscriptions,
-    waits,
-)
-from moorage.messages.consumers import InboxRetention
-from moorage.messages.courier import DeliveriesDue
-from moorage.messages.delivery_retention import DeliveryRetention
-from moorage.messages.fan_out import OutboxFanOut
-from moorage.messages.model import EventDraft
-from moorage.messages.retention import EventRetention
-from moorage.messages.sending import Leased, Outcome
+from moorage.messages.inbox import accept, consumers, correlate, events, routing, waits
+from moorage.messages.inbox.consumers import InboxRetention
+from moorage.messages.inbox.model import EventDraft
+from moorage.messages.inbox.retention import EventRetention
+from moorage.messages.outbox import circuit, leasing, redeliver, subscriptions
+from moorage.messages.outbox.courier import DeliveriesDue
+from moorage.messages.outbox.delivery_retention import DeliveryRetention
+from moorage.messages.outbox.fan_out import OutboxFanOut
+from moorage.messages.outbox.sending import Leased, Outcome
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention

@@ -13,10 +13,10 @@ from moorage.history.query import Entry
 from moorage.kernel.errors import RecordEnded, StorageBindingUnavailable, SubscriptionUnknown
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import FAN_OUT_BATCH
-from moorage.messages import subscriptions
-from moorage.messages.domain_events import event_id_of
-from moorage.messages.fan_out import OutboxFanOut
-from moorage.messages.subscriptions import Declaration
+from moorage.messages.outbox import subscriptions
+from moorage.messages.outbox.domain_events import event_id_of
+from moorage.messages.outbox.fan_out import OutboxFanOut
+from moorage.messages.outbox.subscriptions import Declaration
 from moorage.records import cancel, publish
 from moorage.records.model import Draft
 from moorage.records.patterns import evaluate, parse

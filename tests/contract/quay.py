@@ -7,8 +7,8 @@ from typing import Any
 from moorage.journal.model import Entry
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
-from moorage.messages import accept, routing, waits
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox import accept, routing, waits
+from moorage.messages.inbox.model import EventDraft
 from moorage.runs.protocol import AwaitEvent, Execution
 from moorage.store.ports import Cost, Database
 from moorage.store.transaction import Reading, Transaction

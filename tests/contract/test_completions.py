@@ -10,8 +10,8 @@ import pytest
 from moorage.catalog import destinations
 from moorage.catalog.access import Caller
 from moorage.catalog.model import DestinationDeclaration
-from moorage.messages.deliveries import COMPLETIONS
-from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.outbox.deliveries import COMPLETIONS
+from moorage.messages.outbox.fan_out import OutboxFanOut
 from moorage.runs import notify, stop
 from moorage.store.ports import Database
 from tests.contract.adapters import Store, sqlite_store

@@ -28,8 +28,8 @@ from moorage.kernel.limits import (
     SETTLE_RESULTS,
 )
 from moorage.kv import values
-from moorage.messages import consumers
-from moorage.messages.consumers import InboxRetention, Outcome
+from moorage.messages.inbox import consumers
+from moorage.messages.inbox.consumers import InboxRetention, Outcome
 from moorage.records.model import Draft
 from moorage.timers import clock
 from tests.contract.adapters import Store, dump

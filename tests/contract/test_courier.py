@@ -10,11 +10,11 @@ from moorage.history.query import entries
 from moorage.kernel.errors import DestinationUnknown, ExecutionRecoveryMismatch, Forbidden
 from moorage.kernel.instants import after
 from moorage.kernel.limits import DELIVERY_DELAY_SECONDS
-from moorage.messages import circuit, redeliver
-from moorage.messages.circuit import FAILURES, LONGEST_SECONDS, OPEN_SECONDS
-from moorage.messages.courier import COMING_SECONDS, Courier
-from moorage.messages.leasing import MARGIN_SECONDS, destination_of, lease
-from moorage.messages.sending import Sender
+from moorage.messages.outbox import circuit, redeliver
+from moorage.messages.outbox.circuit import FAILURES, LONGEST_SECONDS, OPEN_SECONDS
+from moorage.messages.outbox.courier import COMING_SECONDS, Courier
+from moorage.messages.outbox.leasing import MARGIN_SECONDS, destination_of, lease
+from moorage.messages.outbox.sending import Sender
 from tests.contract.adapters import Store
 from tests.contract.dock import ROOT, START, Dock, Got
 

@@ -18,8 +18,8 @@ from moorage.guards.model import Guard
 from moorage.journal.model import Value
 from moorage.kernel import canonical
 from moorage.kernel.pages import PageRequest
-from moorage.messages import accept, routing
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox import accept, routing
+from moorage.messages.inbox.model import EventDraft
 from moorage.runs import admission, record, stop
 from moorage.runs.protocol import Execution, Trace
 from moorage.runs.substrate import LocalSubstrate

@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from moorage.kernel.errors import EventMatched, ExecutionWoken, StorageBindingUnavailable
 from moorage.kernel.instants import after
-from moorage.messages import routing, waits
-from moorage.messages.matching import Filter
+from moorage.messages.inbox import routing, waits
+from moorage.messages.inbox.matching import Filter
 from moorage.runs.protocol import AwaitEvent, Close, Execution, Failure, GiveUp
 from moorage.store.ports import Database
 from moorage.store.sqlite import connect

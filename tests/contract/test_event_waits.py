@@ -16,10 +16,10 @@ from moorage.kernel.limits import (
     EVENT_WAIT_MATCH_BYTES,
     PATTERN_DEPTH,
 )
-from moorage.messages import routing, wait_statements, waits
-from moorage.messages.matching import Filter
-from moorage.messages.routing import UnroutedEvents
-from moorage.messages.waits import EventWaitTimeouts
+from moorage.messages.inbox import routing, wait_statements, waits
+from moorage.messages.inbox.matching import Filter
+from moorage.messages.inbox.routing import UnroutedEvents
+from moorage.messages.inbox.waits import EventWaitTimeouts
 from moorage.runs import restart, stop
 from moorage.runs.due import RunsDue
 from moorage.runs.protocol import BodyInfo, Claimed, Close, Execution, Failure, GiveUp, Recorded, Suspend

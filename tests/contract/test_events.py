@@ -31,10 +31,10 @@ from moorage.kernel.limits import (
     EVENT_DATA_BYTES,
     EVENT_KEYS,
 )
-from moorage.messages import accept as accepting
-from moorage.messages.accept import Accepted, accept
-from moorage.messages.checks import check
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox import accept as accepting
+from moorage.messages.inbox.accept import Accepted, accept
+from moorage.messages.inbox.checks import check
+from moorage.messages.inbox.model import EventDraft
 from moorage.store.transaction import Transaction
 from tests.contract.adapters import Store, dump
 

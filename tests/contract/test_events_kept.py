@@ -10,12 +10,12 @@ from moorage.kernel.errors import CorrelationConflict, RequestInvalid
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, EVENT_RETENTION_SECONDS, SCOPE_CHARACTERS
 from moorage.kernel.pages import PageRequest
-from moorage.messages import correlate, events
-from moorage.messages.accept import accept
-from moorage.messages.correlate import ExternalKey
-from moorage.messages.events import Wanted, list_events
-from moorage.messages.retention import EventRetention
-from moorage.messages.routing import UnroutedEvents
+from moorage.messages.inbox import correlate, events
+from moorage.messages.inbox.accept import accept
+from moorage.messages.inbox.correlate import ExternalKey
+from moorage.messages.inbox.events import Wanted, list_events
+from moorage.messages.inbox.retention import EventRetention
+from moorage.messages.inbox.routing import UnroutedEvents
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 from moorage.timers.clock import drain

@@ -14,7 +14,7 @@ import pytest
 
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import DELIVERY_RETRY_AFTER_SECONDS
-from moorage.messages.circuit import LONGEST_SECONDS
+from moorage.messages.outbox.circuit import LONGEST_SECONDS
 from tests.contract.adapters import sqlite_store
 from tests.contract.dock import START, Dock, Got
 from tests.unit.messages.test_sending import SHAPES

@@ -11,9 +11,9 @@ from moorage.history.append import Event, append_many
 from moorage.kernel.errors import PatternInvalid
 from moorage.kernel.limits import FAN_OUT_BATCH
 from moorage.kernel.pages import PageRequest
-from moorage.messages import delivery_list, redeliver, subscriptions
-from moorage.messages.fan_out import OutboxFanOut
-from moorage.messages.subscriptions import Declaration
+from moorage.messages.outbox import delivery_list, redeliver, subscriptions
+from moorage.messages.outbox.fan_out import OutboxFanOut
+from moorage.messages.outbox.subscriptions import Declaration
 from moorage.records import publish
 from moorage.records.model import Draft
 from moorage.store.transaction import Transaction

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moorage.messages.subscriptions import Declaration
+from moorage.messages.outbox.subscriptions import Declaration
 from tests.contract.adapters import SqliteStore, Store, sqlite_store
 from tests.contract.faults import Fault
 from tests.contract.outbox_model import FILTERS, KINDS, NAMES, OF_KINDS, TYPES, Play

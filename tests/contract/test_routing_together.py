@@ -10,8 +10,8 @@ import pytest
 
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import after
-from moorage.messages import routing, wait_statements
-from moorage.messages.routing import UnroutedEvents
+from moorage.messages.inbox import routing, wait_statements
+from moorage.messages.inbox.routing import UnroutedEvents
 from moorage.runs.protocol import Claimed, GiveUp, Recorded
 from moorage.store.ports import Database
 from moorage.timers.clock import drain

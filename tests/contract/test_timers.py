@@ -23,8 +23,8 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import LATEST, Instant, after, render
 from moorage.kernel.limits import EVENT_DATA_BYTES, EVENT_KEYS, EVERY_SECONDS, ID_CHARACTERS
 from moorage.kernel.pages import PageRequest
-from moorage.messages import accept
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox import accept
+from moorage.messages.inbox.model import EventDraft
 from moorage.store.transaction import Transaction
 from moorage.timers import clock, fire, listing, put
 from moorage.timers.fire import Timers

@@ -6,7 +6,6 @@ import hashlib
 import os
 import socket
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

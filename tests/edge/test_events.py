@@ -15,7 +15,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event, to_bina
 from cloudevents.core.v1.event import CloudEvent
 
 from moorage.kernel.limits import EVENT_BATCH, EVENT_DATA_BYTES, JSON_DEPTH
-from moorage.messages.cloudevents import BATCH, STRUCTURED
+from moorage.messages.inbox.cloudevents import BATCH, STRUCTURED
 from ops.local.edge import LocalEdge
 from ops.setup import paths
 from tests.edge.client import client, crowd, fresh, good, problem

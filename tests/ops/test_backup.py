@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from moorage.api.app import build_app
 from moorage.history.verify import verify as verify_chain
 from moorage.kernel.instants import Instant
-from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.outbox.fan_out import OutboxFanOut
 from moorage.store.directory import DirectoryBlobs, DirectoryFrontiers
 from moorage.store.sqlite import connect
 from ops.cli import assemble

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.client import Moorage
-from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.outbox.fan_out import OutboxFanOut
 from ops.failure import CommandFailed
 from tests.contract.adapters import at_once
 from tests.ops.test_commands import Lossy, Run, house, lines, run, schema, transport

@@ -12,8 +12,8 @@ from moorage.api.assembly import due_works
 from moorage.api.ringing import RingingDatabase
 from moorage.client import Moorage
 from moorage.kernel.limits import DELIVERY_ATTEMPTS, DELIVERY_CONCURRENCY, DELIVERY_TIMEOUT_SECONDS
-from moorage.messages.courier import Courier
-from moorage.messages.sending import Sender
+from moorage.messages.outbox.courier import Courier
+from moorage.messages.outbox.sending import Sender
 from moorage.timers import clock
 from tests.contract.dock import SECRET, Subscriber
 from tests.unit.api.conftest import ROOT, House, client_of

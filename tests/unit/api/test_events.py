@@ -10,7 +10,7 @@ from cloudevents.core.v1.event import CloudEvent
 
 from moorage.api.app import Application
 from moorage.kernel.limits import EVENT_BATCH, EVENT_RETENTION_SECONDS
-from moorage.messages.cloudevents import BATCH, STRUCTURED
+from moorage.messages.inbox.cloudevents import BATCH, STRUCTURED
 from tests.unit.api.conftest import House, client_of
 from tests.unit.api.test_requests import problem
 

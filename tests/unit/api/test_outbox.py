@@ -11,7 +11,7 @@ import pytest
 
 from moorage.kernel.instants import render
 from moorage.kernel.limits import COMPLETIONS, SUBSCRIPTION_TYPES, SUBSCRIPTIONS
-from moorage.messages.fan_out import OutboxFanOut
+from moorage.messages.outbox.fan_out import OutboxFanOut
 from tests.unit.api.conftest import House, client_of
 
 KIND = {"paths": {"weight": "number", "to": "string"}}

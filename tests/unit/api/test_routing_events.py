@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from moorage.api.routing_events import ACCEPTED, Routing
-from moorage.messages.wait_statements import UNROUTED_MS
+from moorage.messages.inbox.wait_statements import UNROUTED_MS
 from tests.unit.api.conftest import House
 
 

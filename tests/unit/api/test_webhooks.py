@@ -13,7 +13,7 @@ import pytest
 from moorage.api.routes import webhooks as route
 from moorage.kernel.errors import Unauthenticated
 from moorage.kernel.limits import EVENT_DATA_BYTES
-from moorage.messages.accept import accept
+from moorage.messages.inbox.accept import accept
 from moorage.store.sqlite import SqliteDatabase
 from moorage.store.transaction import Reading
 from tests.unit.api.conftest import ROOT, START, House

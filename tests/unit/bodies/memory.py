@@ -27,7 +27,7 @@ from moorage.kernel.errors import (
     StorageBindingUnavailable,
 )
 from moorage.kernel.instants import Instant, after, render
-from moorage.messages.matching import Filter
+from moorage.messages.inbox.matching import Filter
 from moorage.runs.guarding import GUARDING
 from moorage.runs.protocol import (
     CAPABILITIES,

@@ -22,9 +22,9 @@ from moorage.kernel.limits import (
     EVENT_DATA_BYTES,
     JSON_DEPTH,
 )
-from moorage.messages.accept import content_of
-from moorage.messages.cloudevents import BATCH, JSON, STRUCTURED, is_batch, is_cloud_event, read, read_batch
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox.accept import content_of
+from moorage.messages.inbox.cloudevents import BATCH, JSON, STRUCTURED, is_batch, is_cloud_event, read, read_batch
+from moorage.messages.inbox.model import EventDraft
 
 LEAST = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.paid"}
 HEADERS = {f"ce-{name}": value for name, value in LEAST.items()}

@@ -11,8 +11,8 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from moorage.kernel.instants import Instant, parse
 from moorage.kernel.limits import DELIVERY_RETRY_AFTER_SECONDS, RUN_ERROR_BYTES
-from moorage.messages.backoff import FIRST_SECONDS, delay
-from moorage.messages.sending import Leased, Outcome, Sender, Target, meaning, told
+from moorage.messages.outbox.backoff import FIRST_SECONDS, delay
+from moorage.messages.outbox.sending import Leased, Outcome, Sender, Target, meaning, told
 
 pytestmark = pytest.mark.clause("outbox.deliver")
 

@@ -22,9 +22,9 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import EVENT_DATA_BYTES
-from moorage.messages.checks import check
-from moorage.messages.model import EventDraft
-from moorage.messages.webhooks import Webhook, at
+from moorage.messages.inbox.checks import check
+from moorage.messages.inbox.model import EventDraft
+from moorage.messages.inbox.webhooks import Webhook, at
 
 pytestmark = pytest.mark.clause("inbox.accept")
 

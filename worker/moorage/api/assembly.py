@@ -15,13 +15,13 @@ from moorage.catalog.kinds import Kinds
 from moorage.history.seals import HistorySeals
 from moorage.idempotency.due import ExpiredKeys
 from moorage.kernel.instants import Instant
-from moorage.messages.consumers import InboxRetention
-from moorage.messages.courier import DeliveriesDue
-from moorage.messages.delivery_retention import DeliveryRetention
-from moorage.messages.fan_out import OutboxFanOut
-from moorage.messages.retention import EventRetention
-from moorage.messages.routing import UnroutedEvents
-from moorage.messages.waits import EventWaitTimeouts
+from moorage.messages.inbox.consumers import InboxRetention
+from moorage.messages.inbox.retention import EventRetention
+from moorage.messages.inbox.routing import UnroutedEvents
+from moorage.messages.inbox.waits import EventWaitTimeouts
+from moorage.messages.outbox.courier import DeliveriesDue
+from moorage.messages.outbox.delivery_retention import DeliveryRetention
+from moorage.messages.outbox.fan_out import OutboxFanOut
 from moorage.records import watch
 from moorage.records.artifacts.shred import ArtifactOrphans
 from moorage.records.due import RecordDelays, RecordLeases, StaleRecords

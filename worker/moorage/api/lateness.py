@@ -10,8 +10,8 @@ from typing import Final
 
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant
-from moorage.messages.delivery_list import lag_of
-from moorage.messages.outbox_statements import OLDEST_UNTOLD
+from moorage.messages.outbox.delivery_list import lag_of
+from moorage.messages.outbox.outbox_statements import OLDEST_UNTOLD
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 from moorage.timers.clock import Standing, standings

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Final
 
 from moorage.kernel.errors import MoorageError
-from moorage.messages.outbox_statements import LISTENS
+from moorage.messages.outbox.outbox_statements import LISTENS
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 

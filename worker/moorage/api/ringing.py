@@ -16,7 +16,7 @@ from moorage.api.routing_events import ACCEPTED
 from moorage.history.append import ENDS_OF_RECORDS, ENDS_OF_RUNS
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.messages.wait_statements import UNROUTED_MS
+from moorage.messages.inbox.wait_statements import UNROUTED_MS
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Told, Transaction
 from moorage.timers.bell import Ring

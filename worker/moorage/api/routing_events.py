@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant
-from moorage.messages.routing import route_unrouted
+from moorage.messages.inbox.routing import route_unrouted
 from moorage.store.ports import Database
 
 log = logging.getLogger("moorage.routing")

@@ -10,7 +10,7 @@ from moorage.api.operation_parts import BodyName, Label, ScopeName
 from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import COMPLETIONS, CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, ID_CHARACTERS
-from moorage.messages.correlate import ExternalKey
+from moorage.messages.inbox.correlate import ExternalKey
 from moorage.runs.protocol import Grain, Status, StepStatus
 from moorage.runs.record import Outputs
 

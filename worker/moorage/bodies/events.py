@@ -14,7 +14,7 @@ from moorage.journal.model import EntryKey
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import EVENT_LOOK_BACK_DEFAULT, EVENT_LOOK_BACK_SECONDS, EVENT_WAIT_SECONDS
-from moorage.messages.matching import Filter
+from moorage.messages.inbox.matching import Filter
 from moorage.runs.protocol import AwaitEvent
 
 if TYPE_CHECKING:

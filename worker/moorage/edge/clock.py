@@ -39,8 +39,8 @@ from moorage.edge.storage import blobs, database
 from moorage.edge.worker_bodies import WorkerBodies
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, parse
-from moorage.messages.fan_out import NEVER_TOLD
-from moorage.messages.routing import route_unrouted
+from moorage.messages.inbox.routing import route_unrouted
+from moorage.messages.outbox.fan_out import NEVER_TOLD
 from moorage.store.ports import Cost, Database
 from moorage.timers import clock
 from moorage.timers.bell import Quiet, Ring

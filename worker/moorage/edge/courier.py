@@ -20,8 +20,8 @@ from moorage.edge.driving import Awake
 from moorage.edge.isolate import ClockStub, Isolate, the_isolate
 from moorage.edge.transport import FetchTransport
 from moorage.kernel.instants import Instant
-from moorage.messages import courier
-from moorage.messages.sending import Sender
+from moorage.messages.outbox import courier
+from moorage.messages.outbox.sending import Sender
 from moorage.store.ports import Database
 
 _log = logging.getLogger("moorage.courier")

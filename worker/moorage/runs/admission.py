@@ -34,8 +34,9 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
-from moorage.messages import completions, correlate
-from moorage.messages.correlate import ExternalKey
+from moorage.messages.inbox import correlate
+from moorage.messages.inbox.correlate import ExternalKey
+from moorage.messages.outbox import completions
 from moorage.runs import admission_statements as statements
 from moorage.runs import authority, letting_go, scopes, values
 from moorage.runs.placement import RUNNERS, runner_of

@@ -34,7 +34,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.ids import check_client_id
 from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
-from moorage.messages.waits import Wanted, look
+from moorage.messages.inbox.waits import Wanted, look
 from moorage.runs import answers, events, guarding, statements, values
 from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
 from moorage.runs.protocol import (

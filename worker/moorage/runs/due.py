@@ -14,8 +14,8 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RUN_RETENTION_SECONDS
-from moorage.messages import waits
-from moorage.messages.outbox_statements import FORGET_COMPLETIONS
+from moorage.messages.inbox import waits
+from moorage.messages.outbox.outbox_statements import FORGET_COMPLETIONS
 from moorage.runs import due_statements as statements
 from moorage.runs import retiring
 from moorage.runs.errors_text import error_json

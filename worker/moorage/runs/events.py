@@ -7,8 +7,8 @@ from moorage.catalog.access import Caller
 from moorage.journal.model import EntryKey
 from moorage.kernel.errors import Forbidden, RequestInvalid
 from moorage.kernel.limits import EVENT_LOOK_BACK_SECONDS
-from moorage.messages.matching import Filter
-from moorage.messages.waits import Wanted
+from moorage.messages.inbox.matching import Filter
+from moorage.messages.inbox.waits import Wanted
 from moorage.runs.protocol import AwaitEvent, GiveUp, Operation
 
 

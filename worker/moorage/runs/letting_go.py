@@ -10,7 +10,7 @@ from moorage.journal.model import Fence
 from moorage.journal.wake import REPAIR_MS, wake
 from moorage.kernel import canonical
 from moorage.kernel.errors import ExecutionWoken
-from moorage.messages import waits
+from moorage.messages.inbox import waits
 from moorage.runs import statements
 from moorage.runs.errors_text import error_json
 from moorage.runs.protocol import Close, Suspend

@@ -5,8 +5,8 @@ from typing import Final
 from moorage.catalog.access import Caller
 from moorage.kernel.errors import Forbidden, RunUnknown, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.messages import completions
-from moorage.messages.completions import Completion
+from moorage.messages.outbox import completions
+from moorage.messages.outbox.completions import Completion
 from moorage.runs import authority
 from moorage.runs import record_statements as statements
 from moorage.store.ports import Database

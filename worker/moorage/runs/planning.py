@@ -15,7 +15,7 @@ from moorage.journal.write import Write, Written, write
 from moorage.kernel import canonical
 from moorage.kernel.errors import AwakeableUnknown, CursorMoved
 from moorage.kernel.instants import Instant
-from moorage.messages import waits
+from moorage.messages.inbox import waits
 from moorage.records import publish
 from moorage.runs import children, events, letting_go, publication, settle, statements
 from moorage.runs.errors_text import stored

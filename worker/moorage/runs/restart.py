@@ -25,7 +25,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.refusals import check_reason
-from moorage.messages import waits
+from moorage.messages.inbox import waits
 from moorage.runs import admission, authority, retiring, values
 from moorage.runs import control_statements as statements
 from moorage.runs.admission import Admitted, Planned, Start

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from moorage.awakeables import executions as awakeables
 from moorage.blobs import references
 from moorage.kernel import canonical
-from moorage.messages import waits
+from moorage.messages.inbox import waits
 from moorage.runs import control_statements as statements
 from moorage.store.transaction import Transaction
 

@@ -17,7 +17,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_REPLAY_BYTES
-from moorage.messages.wait_statements import IS_OVER, OUTCOME, OVER_AT
+from moorage.messages.inbox.wait_statements import IS_OVER, OUTCOME, OVER_AT
 from moorage.runs import statements, values
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Row, Transaction

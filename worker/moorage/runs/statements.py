@@ -2,7 +2,7 @@
 
 from moorage.awakeables.statements import HAS_ENDED
 from moorage.guards.statements import is_protected, is_replayable, is_unsettled
-from moorage.messages.wait_statements import IS_OVER
+from moorage.messages.inbox.wait_statements import IS_OVER
 from moorage.runs.steps_statements import steps_of
 
 _MINE = "execution_id = :execution AND epoch = :epoch AND owner IS NOT NULL AND expires_at > :now"

@@ -14,7 +14,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import CancelTargetNotInFlight, CancelUnauthorized, RunUnknown
 from moorage.kernel.instants import Instant
 from moorage.kernel.refusals import check_reason
-from moorage.messages import waits
+from moorage.messages.inbox import waits
 from moorage.runs import authority, retiring
 from moorage.runs import control_statements as statements
 from moorage.runs.protocol import Grain

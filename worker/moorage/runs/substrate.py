@@ -14,8 +14,8 @@ from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import BodyUnknown, EntryUnknown, LeaseFenced
 from moorage.kernel.instants import Instant
-from moorage.messages import waits
-from moorage.messages.wait_statements import OVERDUE
+from moorage.messages.inbox import waits
+from moorage.messages.inbox.wait_statements import OVERDUE
 from moorage.runs import cursors, leases, settle, statements, values
 from moorage.runs.apply import apply
 from moorage.runs.letting_go import RUNNER

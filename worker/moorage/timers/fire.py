@@ -10,7 +10,7 @@ from moorage.catalog.access import Caller
 from moorage.history.append import CLOCK, Event, append, append_selected
 from moorage.kernel.errors import TimerNotDue
 from moorage.kernel.instants import LATEST, Instant, render
-from moorage.messages import accept
+from moorage.messages.inbox import accept
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 from moorage.timers import timer_statements as statements

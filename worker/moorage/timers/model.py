@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, render
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox.model import EventDraft
 from moorage.store.transaction import Row
 
 SUBJECT: Final = "timer:"

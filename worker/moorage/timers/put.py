@@ -17,8 +17,8 @@ from moorage.kernel.ids import check_client_id
 from moorage.kernel.instants import LATEST, Instant, render
 from moorage.kernel.limits import EVERY_SECONDS
 from moorage.kernel.refusals import refused
-from moorage.messages.accept import require_unused
-from moorage.messages.checks import check, check_open
+from moorage.messages.inbox.accept import require_unused
+from moorage.messages.inbox.checks import check, check_open
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar, Transaction
 from moorage.timers import timer_statements as statements

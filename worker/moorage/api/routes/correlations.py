@@ -14,8 +14,8 @@ from moorage.api.run_shapes import KeySent
 from moorage.kernel.errors import CorrelationConflict, CursorMismatch
 from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, SCOPE_CHARACTERS
 from moorage.kernel.refusals import refused
-from moorage.messages import correlate
-from moorage.messages.correlate import ExternalKey
+from moorage.messages.inbox import correlate
+from moorage.messages.inbox.correlate import ExternalKey
 
 api = router("events")
 

@@ -7,8 +7,8 @@ from moorage.api.fields import Name, Shown, ShownInstant, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.kernel.errors import DestinationUnknown
-from moorage.messages import circuit
-from moorage.messages.circuit import Circuit
+from moorage.messages.outbox import circuit
+from moorage.messages.outbox.circuit import Circuit
 
 api = router("deliveries")
 

@@ -25,10 +25,10 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import router
 from moorage.kernel.errors import CursorMismatch, DeliveryConflict, DeliveryUnknown, IdempotencyConflict
 from moorage.kernel.limits import ID_CHARACTERS, REDELIVER_BATCH
-from moorage.messages import delivery_list, redeliver
-from moorage.messages.deliveries import State
-from moorage.messages.delivery_list import Order, Wanted
-from moorage.messages.redeliver import Chosen, Over
+from moorage.messages.outbox import delivery_list, redeliver
+from moorage.messages.outbox.deliveries import State
+from moorage.messages.outbox.delivery_list import Order, Wanted
+from moorage.messages.outbox.redeliver import Chosen, Over
 
 api = router("deliveries")
 

@@ -38,11 +38,11 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.limits import EVENT_ATTRIBUTE_CHARACTERS, EVENT_BATCH, ID_CHARACTERS, SCOPE_CHARACTERS
 from moorage.kernel.refusals import refused
-from moorage.messages import accept, cloudevents, events
-from moorage.messages.accept import Accepted
-from moorage.messages.checks import check_open
-from moorage.messages.events import Wanted
-from moorage.messages.model import Disposition, EventDraft
+from moorage.messages.inbox import accept, cloudevents, events
+from moorage.messages.inbox.accept import Accepted
+from moorage.messages.inbox.checks import check_open
+from moorage.messages.inbox.events import Wanted
+from moorage.messages.inbox.model import Disposition, EventDraft
 
 api = router("events")
 

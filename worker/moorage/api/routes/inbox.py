@@ -23,7 +23,7 @@ from moorage.kernel.errors import (
     RecordExists,
 )
 from moorage.kernel.limits import SETTLE_RESULTS
-from moorage.messages import consumers
+from moorage.messages.inbox import consumers
 
 api = router("inbox")
 

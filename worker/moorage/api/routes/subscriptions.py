@@ -31,8 +31,8 @@ from moorage.kernel.errors import (
     SubscriptionUnknown,
 )
 from moorage.kernel.limits import ID_CHARACTERS, SUBSCRIPTION_TYPES
-from moorage.messages import subscriptions
-from moorage.messages.subscriptions import Declaration, State
+from moorage.messages.outbox import subscriptions
+from moorage.messages.outbox.subscriptions import Declaration, State
 
 api = router("subscriptions")
 

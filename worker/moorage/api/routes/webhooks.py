@@ -11,8 +11,8 @@ from moorage.api.fields import ANY_BODY, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
 from moorage.kernel.errors import JsonInvalid, PayloadTooLarge, UnsupportedMediaType
-from moorage.messages import webhooks
-from moorage.messages.accept import accept, kept_until
+from moorage.messages.inbox import webhooks
+from moorage.messages.inbox.accept import accept, kept_until
 
 api = router("events")
 

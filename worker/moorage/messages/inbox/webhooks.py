@@ -27,9 +27,9 @@ from moorage.catalog.senders import Sender
 from moorage.kernel import canonical, content
 from moorage.kernel.limits import EVENT_DATA_BYTES, TEXT_CHARACTERS
 from moorage.kernel.refusals import is_line, refused
-from moorage.messages import cloudevents
-from moorage.messages.checks import too_large
-from moorage.messages.model import WEBHOOKS, EventDraft
+from moorage.messages.inbox import cloudevents
+from moorage.messages.inbox.checks import too_large
+from moorage.messages.inbox.model import WEBHOOKS, EventDraft
 
 UNTYPED: Final = "webhook"
 CLOUD_SOURCE: Final = "originsource"

@@ -16,9 +16,10 @@ from moorage.history.query import Entry
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import FAN_OUT_BATCH, WATCH_BYTES
-from moorage.messages import deliveries, filters
-from moorage.messages import outbox_statements as statements
-from moorage.messages.deliveries import COMPLETIONS
+from moorage.messages import filters
+from moorage.messages.outbox import deliveries
+from moorage.messages.outbox import outbox_statements as statements
+from moorage.messages.outbox.deliveries import COMPLETIONS
 from moorage.records.patterns import evaluate
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction

@@ -17,8 +17,8 @@ from moorage.kernel.errors import DeliveryConflict, DeliveryUnknown, RequestInva
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import QUERY_EXAMINED, REDELIVER_BATCH
 from moorage.kernel.refusals import check_reason
-from moorage.messages import delivery_list_statements as statements
-from moorage.messages.deliveries import Delivery
+from moorage.messages.outbox import delivery_list_statements as statements
+from moorage.messages.outbox.deliveries import Delivery
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar, Transaction
 

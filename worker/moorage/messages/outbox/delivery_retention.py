@@ -4,7 +4,7 @@ from typing import Final
 
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import DELIVERY_RETENTION_SECONDS
-from moorage.messages import outbox_statements as statements
+from moorage.messages.outbox import outbox_statements as statements
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
 

@@ -12,7 +12,7 @@ from moorage.kernel.limits import (
     EVENT_KEYS,
 )
 from moorage.kernel.refusals import check_line, refused
-from moorage.messages.model import WEBHOOKS, EventDraft
+from moorage.messages.inbox.model import WEBHOOKS, EventDraft
 
 EVENT_ID_PREFIX: Final = "evt_"
 """How every event's own id begins, also one that a client chose, so that it never is the id of something else."""

@@ -13,10 +13,10 @@ from moorage.catalog.destinations import Destination
 from moorage.catalog.model import DeliveryDeclaration, Method
 from moorage.history.append import append_selected
 from moorage.kernel.instants import Instant, after
-from moorage.messages import circuit
-from moorage.messages import courier_statements as statements
-from moorage.messages.backoff import delay
-from moorage.messages.sending import Leased, Outcome, Target
+from moorage.messages.outbox import circuit
+from moorage.messages.outbox import courier_statements as statements
+from moorage.messages.outbox.backoff import delay
+from moorage.messages.outbox.sending import Leased, Outcome, Target
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 from moorage.history.query import Entry
 from moorage.kernel import canonical, ids
 from moorage.kernel.instants import Instant, render
-from moorage.messages import outbox_statements as statements
-from moorage.messages.domain_events import cloud_event, event_id_of
+from moorage.messages.outbox import outbox_statements as statements
+from moorage.messages.outbox.domain_events import cloud_event, event_id_of
 from moorage.store.chunks import json_arrays
 from moorage.store.transaction import Answer, Row, Transaction
 

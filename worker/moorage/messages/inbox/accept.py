@@ -22,9 +22,9 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES, EVENT_RETENTION_SECONDS
-from moorage.messages import event_statements as statements
-from moorage.messages.checks import check
-from moorage.messages.model import Event, EventDraft
+from moorage.messages.inbox import event_statements as statements
+from moorage.messages.inbox.checks import check
+from moorage.messages.inbox.model import Event, EventDraft
 from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Transaction

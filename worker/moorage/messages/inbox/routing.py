@@ -24,8 +24,8 @@ from moorage.journal.wake import wake
 from moorage.kernel import canonical
 from moorage.kernel.errors import EventMatched
 from moorage.kernel.instants import Instant
-from moorage.messages import wait_statements as statements
-from moorage.messages.matching import Filter
+from moorage.messages.inbox import wait_statements as statements
+from moorage.messages.inbox.matching import Filter
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -18,8 +18,8 @@ from moorage.kernel.errors import RequestInvalid, UnsupportedMediaType
 from moorage.kernel.instants import normalize
 from moorage.kernel.limits import EVENT_ATTRIBUTE_CHARACTERS, EVENT_BATCH, EVENT_DATA_BYTES, TEXT_CHARACTERS
 from moorage.kernel.refusals import refused
-from moorage.messages.checks import BINARY, check, check_source, too_large
-from moorage.messages.model import EventDraft
+from moorage.messages.inbox.checks import BINARY, check, check_source, too_large
+from moorage.messages.inbox.model import EventDraft
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"

@@ -5,7 +5,7 @@ A wait has the key of its entry in the journal. Its terms are rows as long as it
 where it names no key. They follow from the wait's own row, so that nothing but that has to be known to remove them.
 """
 
-from moorage.messages.model import KEY_TERM, TYPE_TERM
+from moorage.messages.inbox.model import KEY_TERM, TYPE_TERM
 
 # The terms of a wait `w`, one a row.
 _TERMS_OF = "json_each(CASE w.keys WHEN '[]' THEN w.types ELSE w.keys END) AS named"

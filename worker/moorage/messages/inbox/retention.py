@@ -5,8 +5,8 @@ from typing import Final
 from moorage.history.append import CLOCK, append_selected
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import EVENT_RETENTION_SECONDS
-from moorage.messages import event_statements as statements
-from moorage.messages.wait_statements import BOUNDARY
+from moorage.messages.inbox import event_statements as statements
+from moorage.messages.inbox.wait_statements import BOUNDARY
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 

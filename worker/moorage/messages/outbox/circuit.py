@@ -17,8 +17,8 @@ from moorage.catalog.access import Caller
 from moorage.history.append import Event, append
 from moorage.kernel.errors import DestinationUnknown
 from moorage.kernel.instants import Instant, render
-from moorage.messages import courier_statements as statements
-from moorage.messages.sending import Outcome
+from moorage.messages.outbox import courier_statements as statements
+from moorage.messages.outbox.sending import Outcome
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Scalar, Transaction
 

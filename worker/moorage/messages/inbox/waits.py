@@ -21,9 +21,9 @@ from moorage.journal.wake import wake
 from moorage.kernel import canonical
 from moorage.kernel.errors import EventMatched, RequestInvalid
 from moorage.kernel.instants import Instant
-from moorage.messages import wait_statements as statements
-from moorage.messages.matching import Filter
-from moorage.messages.routing import ROUTER, TRIES, route
+from moorage.messages.inbox import wait_statements as statements
+from moorage.messages.inbox.matching import Filter
+from moorage.messages.inbox.routing import ROUTER, TRIES, route
 from moorage.store.chunks import json_arrays
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction

@@ -19,8 +19,8 @@ from moorage.kernel.limits import SUBSCRIPTION_TYPES, SUBSCRIPTIONS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import check_reason, refused
 from moorage.messages import filters
-from moorage.messages import outbox_statements as statements
-from moorage.messages.fan_out import NEVER_TOLD
+from moorage.messages.outbox import outbox_statements as statements
+from moorage.messages.outbox.fan_out import NEVER_TOLD
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

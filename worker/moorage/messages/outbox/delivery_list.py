@@ -9,9 +9,9 @@ from moorage.catalog.access import Caller
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import DELIVERIES_COUNTED, QUERY_EXAMINED
 from moorage.kernel.pages import Page, PageRequest, encode
-from moorage.messages import delivery_list_statements as statements
-from moorage.messages import outbox_statements as outbox
-from moorage.messages.deliveries import Delivery, State
+from moorage.messages.outbox import delivery_list_statements as statements
+from moorage.messages.outbox import outbox_statements as outbox
+from moorage.messages.outbox.deliveries import Delivery, State
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row
 

@@ -36,7 +36,7 @@ from moorage.kernel.limits import INBOX_OUTCOME_BYTES, INBOX_RETENTION_SECONDS, 
 from moorage.kernel.refusals import refused
 from moorage.kv import changes
 from moorage.kv.model import Change, changes_of
-from moorage.messages import inbox_statements as statements
+from moorage.messages.inbox import consumer_statements as statements
 from moorage.records import bounds, publish
 from moorage.records.model import Draft, Record
 from moorage.store.ports import Database

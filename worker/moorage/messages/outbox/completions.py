@@ -15,9 +15,9 @@ from moorage.kernel.errors import DestinationUnknown, RunUnknown
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import COMPLETIONS as MOST
 from moorage.kernel.refusals import refused
-from moorage.messages import deliveries
-from moorage.messages import outbox_statements as statements
-from moorage.messages.deliveries import COMPLETIONS
+from moorage.messages.outbox import deliveries
+from moorage.messages.outbox import outbox_statements as statements
+from moorage.messages.outbox.deliveries import COMPLETIONS
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -20,7 +20,7 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import DELIVERY_RETRY_AFTER_SECONDS, RUN_ERROR_BYTES
 from moorage.kernel.masking import MASK, mask
 from moorage.kernel.retry_after import retry_after
-from moorage.messages.cloudevents import STRUCTURED
+from moorage.messages.inbox.cloudevents import STRUCTURED
 
 Fate = Literal["delivered", "wait", "gone", "failed"]
 """What became of an attempt: it was taken; the destination asked for time; it is gone for good; anything else."""

@@ -16,9 +16,9 @@ from typing import Final
 from moorage.catalog.destinations import Destination
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, after
-from moorage.messages import courier_statements as statements
-from moorage.messages.leasing import destination_of, lease, record, target_of
-from moorage.messages.sending import Leased, Sender
+from moorage.messages.outbox import courier_statements as statements
+from moorage.messages.outbox.leasing import destination_of, lease, record, target_of
+from moorage.messages.outbox.sending import Leased, Sender
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
 

@@ -16,7 +16,7 @@ from moorage.kernel.errors import JsonInvalid, PatternInvalid, RequestInvalid
 from moorage.kernel.limits import EVENT_WAIT_KEYS, EVENT_WAIT_MATCH_BYTES
 from moorage.kernel.refusals import check_line
 from moorage.messages.filters import AnyPath
-from moorage.messages.model import KEY_TERM, TYPE_TERM
+from moorage.messages.inbox.model import KEY_TERM, TYPE_TERM
 from moorage.records.patterns import Pattern, evaluate, parse
 
 

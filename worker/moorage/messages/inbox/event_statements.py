@@ -4,7 +4,7 @@
 from typing import Final
 
 from moorage.kernel.limits import EVENT_RETENTION_SECONDS
-from moorage.messages.model import KEY_TERM, TYPE_TERM
+from moorage.messages.inbox.model import KEY_TERM, TYPE_TERM
 
 # Everything before the last entry of history: an event past it was stored by this transaction, which has yet to tell of it.
 _LAST = "coalesce((SELECT max(position) FROM history), 0)"

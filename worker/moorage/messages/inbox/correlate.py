@@ -16,8 +16,8 @@ from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import CORRELATIONS, SCOPE_CHARACTERS
 from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import check_line, refused
-from moorage.messages import correlation_statements as statements
-from moorage.messages.checks import check_source
+from moorage.messages.inbox import correlation_statements as statements
+from moorage.messages.inbox.checks import check_source
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Transaction
 

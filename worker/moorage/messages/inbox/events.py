@@ -9,8 +9,8 @@ from moorage.kernel.errors import EventScopeConflict, EventUnknown, Forbidden, S
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import PAGE_BYTES
 from moorage.kernel.pages import Page, PageRequest, encode
-from moorage.messages import event_statements as statements
-from moorage.messages.model import KEY_TERM, TYPE_TERM, Event
+from moorage.messages.inbox import event_statements as statements
+from moorage.messages.inbox.model import KEY_TERM, TYPE_TERM, Event
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 

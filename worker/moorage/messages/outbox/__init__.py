@@ -1,0 +1,1 @@
+"""The outbox: what changed, told to subscribed destinations by deliveries that outlive every failure."""
