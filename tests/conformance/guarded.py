@@ -13,7 +13,7 @@ import pytest
 from moorage.bodies import Run, body
 from moorage.bodies.host import Host
 from moorage.kernel.errors import ExecutionGuardBlocked
-from moorage.runs.protocol import Execution
+from moorage.runs.model import Execution
 from tests.conformance.suite import LEASE, Shore, Voyage
 from tests.unit.bodies.payments import Program, guarded, payments_of
 

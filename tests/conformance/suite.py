@@ -16,7 +16,9 @@ from moorage.guards.model import Guard
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
 from moorage.kernel.errors import RunMetadataTooLarge, StorageBindingUnavailable
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES
-from moorage.runs.protocol import Execution, Minted, Operation, Outcome, Stop, Substrate
+from moorage.runs.model import Execution, Minted, Stop
+from moorage.runs.operations import Operation, Outcome
+from moorage.runs.substrate_port import Substrate
 from tests.unit.bodies import programs
 from tests.unit.bodies.memory import Clock
 from tests.unit.bodies.programs import Outside, Program, program

@@ -13,7 +13,9 @@ from typing import Any, Final, Literal, Protocol
 from moorage.bodies import Failed, Retry, Run, Step, body, each
 from moorage.bodies.host import Host
 from moorage.journal.model import Entry, EntryKey, Fence, Lease, Value
-from moorage.runs.protocol import Execution, Operation, Outcome, Stop, Substrate
+from moorage.runs.model import Execution, Stop
+from moorage.runs.operations import Operation, Outcome
+from moorage.runs.substrate_port import Substrate
 
 When = Literal["before", "after"]
 Place = tuple[Literal["write", "call"], int, When]

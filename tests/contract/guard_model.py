@@ -23,7 +23,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.runs import stop
-from moorage.runs.protocol import Admitted, Close, Doubtful, LetEntity, ReleaseGuard, Suspend
+from moorage.runs.operations import Admitted, Close, Doubtful, LetEntity, ReleaseGuard, Suspend
 from tests.contract.harbor import ROOT, claim, key, record, value
 from tests.contract.watch_house import WatchHouse, admit, admitted
 

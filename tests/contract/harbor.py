@@ -11,7 +11,8 @@ from moorage.journal.model import NO_INPUT, Entry, EntryKey, Fence, Value, input
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, after
 from moorage.runs import admission
-from moorage.runs.protocol import BodyInfo, Build, Claim, Execution, Operation, Outcome, Put, Record, Recorded, Trace
+from moorage.runs.model import BodyInfo, Build, Execution, Trace
+from moorage.runs.operations import Claim, Operation, Outcome, Put, Record, Recorded
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database

@@ -49,10 +49,11 @@ from moorage.messages.outbox.sending import Leased, Outcome
 from moorage.records import batches, cancel, claim, dead_letters, debounce, fail, interests, publish, sessions, settle
 from moorage.records.model import ClaimRef, Debounce, Draft, Failure
 from moorage.records.retention import Retention
-from moorage.runs import admission, hosting, notify, protocol, remote_bodies, restart, rewind, stop, take
+from moorage.runs import admission, hosting, notify, remote_bodies, restart, rewind, stop, take
+from moorage.runs import operations as apply_operations
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.letting_go import RUNNER
-from moorage.runs.protocol import BodyInfo, Build
+from moorage.runs.model import BodyInfo, Build, Trace
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.tracing_context import trace_of
 from moorage.schedules import declare as schedules
@@ -355,15 +356,15 @@ async def settle_many(world: World, db: Database, ref: ClaimRef) -> Any:
 
 BODY = BodyInfo("order", "worker", Build("order", "digest of its code"), ("a",))
 STEP = EntryKey("a")
-FRESH_CLAIM = protocol.Claim(STEP, "step", "0")
-RECORDING = protocol.Record(STEP, Value.of("1"))
-NO_EFFECT = protocol.Put(EntryKey("b"), "now", "0", Value.of("1"))
+FRESH_CLAIM = apply_operations.Claim(STEP, "step", "0")
+RECORDING = apply_operations.Record(STEP, Value.of("1"))
+NO_EFFECT = apply_operations.Put(EntryKey("b"), "now", "0", Value.of("1"))
 
 
 async def running(world: World) -> Fence:
     """An execution under a lease, with one claimed entry, and the kind."""
     await world.declare()
-    start = admission.Start(None, Value.of("null"), "root", None, protocol.Trace("1" * 32, "2" * 16))
+    start = admission.Start(None, Value.of("null"), "root", None, Trace("1" * 32, "2" * 16))
     db = world.store.db()
     admitted = await admission.admit(db, world.store.blobs, world.caller, NOW, BODY, start, handoff=False)
     builds = {BODY.name: BODY.build.digest}
@@ -373,7 +374,7 @@ async def running(world: World) -> Fence:
     return taken.fence
 
 
-def apply(*operations: protocol.Operation) -> Act:
+def apply(*operations: apply_operations.Operation) -> Act:
     """Apply a host's operations."""
 
     async def act(world: World, db: Database, fence: Fence) -> Any:
@@ -384,14 +385,14 @@ def apply(*operations: protocol.Operation) -> Act:
     return act
 
 
-PUBLISHING = protocol.Publish(EntryKey("p"), "0", [{"kind": KIND, "body": {"weight": 1}}])
-MOVING = protocol.CommitCursor(EntryKey("k"), "0", "feed", Value.of("1"), 0)
-CHILD = protocol.StartChild(EntryKey("c"), "0", BODY.name, Value.of("1"))
+PUBLISHING = apply_operations.Publish(EntryKey("p"), "0", [{"kind": KIND, "body": {"weight": 1}}])
+MOVING = apply_operations.CommitCursor(EntryKey("k"), "0", "feed", Value.of("1"), 0)
+CHILD = apply_operations.StartChild(EntryKey("c"), "0", BODY.name, Value.of("1"))
 
 HOLDER = "hld_" + "0" * 26
 AT_WORK = Caller(RUNNER)
 LATER = Instant(NOW + 31_000)
-ADMISSION = protocol.AdmitGuard(STEP, HOLDER, "place")
+ADMISSION = apply_operations.AdmitGuard(STEP, HOLDER, "place")
 
 
 async def guardable(world: World) -> Fence:
@@ -425,7 +426,7 @@ async def abandoned(world: World) -> tuple[Fence, str]:
 
 
 async def release_guard(world: World, db: Database, made: tuple[Fence, str]) -> Any:
-    return await apply(protocol.ReleaseGuard(made[1], HOLDER), RECORDING)(world, db, made[0])
+    return await apply(apply_operations.ReleaseGuard(made[1], HOLDER), RECORDING)(world, db, made[0])
 
 
 async def reconcile_guard(world: World, db: Database, made: tuple[Fence, str]) -> Any:
@@ -459,7 +460,7 @@ async def reopen(world: World, db: Database, _: Any) -> Any:
     return await hosting.open_(db, world.store.blobs, world.caller, LATER, REMOTE, start, "two", key)
 
 
-AWAITING = protocol.AwaitEvent(EntryKey("paid"), "1", ("order-7",), timeout_at=Instant(NOW + 1))
+AWAITING = apply_operations.AwaitEvent(EntryKey("paid"), "1", ("order-7",), timeout_at=Instant(NOW + 1))
 
 
 async def event_there(world: World) -> Fence:
@@ -571,7 +572,7 @@ async def ask_to_notify(world: World, db: Database, run: str) -> Any:
     return await notify.ask(db, world.caller, NOW, run, "place", "shop")
 
 
-ENTITY = protocol.HoldEntity("customer", "7")
+ENTITY = apply_operations.HoldEntity("customer", "7")
 
 LONG_AFTER = Instant(NOW + 31 * 86_400_000)
 
@@ -751,19 +752,19 @@ OPERATIONS = [
     Operation("awakeables.resolve of a run", World.minted_in_a_run, resolve_one),
     Operation("awakeables.reject", World.minted, reject_one),
     Operation("awakeables.retention", ended_awakeable, sweep_awakeables),
-    Operation("journal.record and claim", running, apply(RECORDING, protocol.Claim(EntryKey("b"), "step", "1"))),
+    Operation("journal.record and claim", running, apply(RECORDING, apply_operations.Claim(EntryKey("b"), "step", "1"))),
     Operation("journal.move a cursor", running, apply(MOVING)),
-    Operation("journal.suspend", running, apply(NO_EFFECT, protocol.Suspend("suspended", None))),
+    Operation("journal.suspend", running, apply(NO_EFFECT, apply_operations.Suspend("suspended", None))),
     Operation("journal.await an event", running, apply(AWAITING)),
     Operation("journal.await an event that is there", event_there, apply(AWAITING)),
-    Operation("journal.give up an event", awaiting, apply(protocol.GiveUp(AWAITING.key))),
+    Operation("journal.give up an event", awaiting, apply(apply_operations.GiveUp(AWAITING.key))),
     Operation("events.route", event_to_route, lambda w, db, seq: routing.route(db, NOW, seq)),
     Operation("journal.time out a wait", awaiting, lambda w, db, fence: waits.time_out(db, LATER, fence.execution_id)),
-    Operation("runs.mint", running, apply(protocol.Mint(EntryKey("m"), "0", 60))),
+    Operation("runs.mint", running, apply(apply_operations.Mint(EntryKey("m"), "0", 60))),
     Operation("runs.start a child", running, apply(CHILD)),
     Operation("runs.publish", running, apply(PUBLISHING)),
-    Operation("runs.succeed", running, apply(RECORDING, protocol.Close("success", Value.of("2")))),
-    Operation("runs.cancel", running, apply(RECORDING, protocol.Close("canceled"))),
+    Operation("runs.succeed", running, apply(RECORDING, apply_operations.Close("success", Value.of("2")))),
+    Operation("runs.cancel", running, apply(RECORDING, apply_operations.Close("canceled"))),
     Operation("runs.admit by key", nothing, start_run),
     Operation("runs.admit in a scope by key", named_scope, start_run),
     Operation("runs.stop of a held run", held_run, stop_run, renews=True),
@@ -773,14 +774,14 @@ OPERATIONS = [
     Operation("runs.restart by key", resumable, restart_run),
     Operation("executions.rewind", resumable, rewind_execution, ExecutionRewindNotPending),
     Operation("journal.hold an entity", running, apply(ENTITY)),
-    Operation("journal.let go of an entity", held_entity, apply(protocol.LetEntity("customer", "7"))),
+    Operation("journal.let go of an entity", held_entity, apply(apply_operations.LetEntity("customer", "7"))),
     Operation("holders.register", nothing, register_holder),
     Operation("holders.exit", guarded, exit_holder),
     Operation("guards.admit", guardable, apply(ADMISSION)),
     Operation(
         "guards.claim and admit",
         guardable,
-        apply(protocol.Claim(EntryKey("b"), "step", "1"), replace(ADMISSION, key=EntryKey("b"))),
+        apply(apply_operations.Claim(EntryKey("b"), "step", "1"), replace(ADMISSION, key=EntryKey("b"))),
     ),
     Operation("guards.release and record", guarded, release_guard),
     Operation("guards.reconcile", guarded, reconcile_guard, GuardReleased),

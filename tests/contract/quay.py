@@ -9,7 +9,8 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
 from moorage.messages.inbox import accept, routing, waits
 from moorage.messages.inbox.model import EventDraft
-from moorage.runs.protocol import AwaitEvent, Execution
+from moorage.runs.model import Execution
+from moorage.runs.operations import AwaitEvent
 from moorage.store.ports import Cost, Database
 from moorage.store.transaction import Reading, Transaction
 from tests.contract.adapters import Store

@@ -18,7 +18,8 @@ from moorage.runs import admission, export, hosting, letting_go, listing, record
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.listing import Listing, Wanted
-from moorage.runs.protocol import BodyInfo, Build, Close, Execution, Failure, Grain, Suspend
+from moorage.runs.model import BodyInfo, Build, Execution, Failure, Grain
+from moorage.runs.operations import Close, Suspend
 from moorage.runs.record import Run, Steps
 from moorage.runs.tracing_context import trace_of
 from moorage.store.ports import Cost, Database

@@ -23,7 +23,8 @@ from moorage.kernel.limits import OWNER_LEASE_SECONDS
 from moorage.runs import admission, hosting, letting_go, rewind, statements, stop
 from moorage.runs.admission import HANDOFF_SECONDS
 from moorage.runs.due import RunsDue
-from moorage.runs.protocol import BodyInfo, Close, Failure, Grain, Suspend
+from moorage.runs.model import BodyInfo, Failure, Grain
+from moorage.runs.operations import Close, Suspend
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
 from moorage.timers import clock

@@ -24,19 +24,8 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import render
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES
-from moorage.runs.protocol import (
-    Await,
-    Claimed,
-    Close,
-    Done,
-    Execution,
-    Mint,
-    Minted,
-    Operation,
-    Outcome,
-    Recorded,
-    Suspend,
-)
+from moorage.runs.model import Execution, Minted
+from moorage.runs.operations import Await, Claimed, Close, Done, Mint, Operation, Outcome, Recorded, Suspend
 from moorage.runs.substrate import LocalSubstrate
 from moorage.store.transaction import Transaction
 from moorage.timers.clock import drain

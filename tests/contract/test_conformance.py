@@ -14,7 +14,8 @@ from moorage.bodies.host import Host
 from moorage.client import Host as RemoteHost
 from moorage.client import Moorage
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Execution, Substrate
+from moorage.runs.model import Execution
+from moorage.runs.substrate_port import Substrate
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from tests.contract import conformance

@@ -21,7 +21,7 @@ from moorage.kernel.pages import PageRequest
 from moorage.messages.inbox import accept, routing
 from moorage.messages.inbox.model import EventDraft
 from moorage.runs import admission, record, stop
-from moorage.runs.protocol import Execution, Trace
+from moorage.runs.model import Execution, Trace
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Cost, Database

@@ -24,7 +24,8 @@ from moorage.kernel.errors import EventMatched, ExecutionWoken, StorageBindingUn
 from moorage.kernel.instants import after
 from moorage.messages.inbox import routing, waits
 from moorage.messages.inbox.matching import Filter
-from moorage.runs.protocol import AwaitEvent, Close, Execution, Failure, GiveUp
+from moorage.runs.model import Execution, Failure
+from moorage.runs.operations import AwaitEvent, Close, GiveUp
 from moorage.store.ports import Database
 from moorage.store.sqlite import connect
 from moorage.store.transaction import Reading, Transaction

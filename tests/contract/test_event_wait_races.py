@@ -8,7 +8,7 @@ import pytest
 from moorage.kernel.errors import EventMatched, StorageBindingUnavailable
 from moorage.kernel.instants import after
 from moorage.messages.inbox import routing, waits
-from moorage.runs.protocol import Claimed, GiveUp, Recorded
+from moorage.runs.operations import Claimed, GiveUp, Recorded
 from moorage.store.ports import Database
 from tests.contract.adapters import Store
 from tests.contract.harbor import key

@@ -22,7 +22,8 @@ from moorage.messages.inbox.routing import UnroutedEvents
 from moorage.messages.inbox.waits import EventWaitTimeouts
 from moorage.runs import restart, stop
 from moorage.runs.due import RunsDue
-from moorage.runs.protocol import BodyInfo, Claimed, Close, Execution, Failure, GiveUp, Recorded, Suspend
+from moorage.runs.model import BodyInfo, Execution, Failure
+from moorage.runs.operations import Claimed, Close, GiveUp, Recorded, Suspend
 from moorage.store.transaction import Reading
 from tests.contract.adapters import Store
 from tests.contract.harbor import BODIES, ROOT, TRACE, claim, credential, entry, key, put, record, text, value

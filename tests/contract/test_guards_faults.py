@@ -4,7 +4,7 @@ import pytest
 
 from moorage.kernel.errors import ExecutionGuardBlocked, GuardUnknown, StorageBindingUnavailable
 from moorage.runs import admission, hosting
-from moorage.runs.protocol import Admitted, Close, ReleaseGuard, SetMetadata
+from moorage.runs.operations import Admitted, Close, ReleaseGuard, SetMetadata
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, Plan
 from tests.contract.harbor import ROOT, TRACE, key, record, value

@@ -29,7 +29,8 @@ from moorage.kernel.errors import (
 from moorage.kernel.pages import PageRequest
 from moorage.runs import stop
 from moorage.runs.due import RunRetention, RunsDue
-from moorage.runs.protocol import Admitted, Close, Execution, Recorded, ReleaseGuard, Suspend
+from moorage.runs.model import Execution
+from moorage.runs.operations import Admitted, Close, Recorded, ReleaseGuard, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.executions import Poked
 from tests.contract.harbor import ROOT, credential, key, put, record, value

@@ -22,7 +22,7 @@ from moorage.kernel.errors import (
     LeaseHeld,
     RequestInvalid,
 )
-from moorage.runs.protocol import Close, Doubtful, HoldEntity, LetEntity, Recorded, ReleaseGuard, SetMetadata, Suspend
+from moorage.runs.operations import Close, Doubtful, HoldEntity, LetEntity, Recorded, ReleaseGuard, SetMetadata, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import key, put, record, value
 from tests.contract.watch_house import STEP, WINDOW, WatchHouse, admit, admitted, claims

@@ -10,7 +10,8 @@ from moorage.kernel.errors import EffectUnsettled, ExecutionBusy, ExecutionGuard
 from moorage.kernel.instants import Instant
 from moorage.runs import admission, hosting, letting_go, restart, stop
 from moorage.runs.due import RunRetention, RunsDue
-from moorage.runs.protocol import BodyInfo, Close, Execution, Failure, ReleaseGuard, StartChild, Suspend
+from moorage.runs.model import BodyInfo, Execution, Failure
+from moorage.runs.operations import Close, ReleaseGuard, StartChild, Suspend
 from moorage.runs.take import take_next
 from moorage.runs.tracing_context import trace_of
 from moorage.store.transaction import Transaction

@@ -15,7 +15,8 @@ from moorage.kernel.limits import OWNER_LEASE_SECONDS
 from moorage.runs import admission, record, stop
 from moorage.runs.due import RunsDue
 from moorage.runs.live.record import load, load_traced, runner_of_visible
-from moorage.runs.protocol import Await, Close, Fail, Failure, Mint, Minted, Suspend
+from moorage.runs.model import Failure, Minted
+from moorage.runs.operations import Await, Close, Fail, Mint, Suspend
 from moorage.store.ports import Database
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import BODIES, ROOT, TRACE, Harbor, claim, key, value

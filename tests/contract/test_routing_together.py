@@ -12,7 +12,7 @@ from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.kernel.instants import after
 from moorage.messages.inbox import routing, wait_statements
 from moorage.messages.inbox.routing import UnroutedEvents
-from moorage.runs.protocol import Claimed, GiveUp, Recorded
+from moorage.runs.operations import Claimed, GiveUp, Recorded
 from moorage.store.ports import Database
 from moorage.timers.clock import drain
 from tests.contract.adapters import Store, sqlite_store

@@ -23,7 +23,7 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES, METADATA_BYTES, OWNER_LEASE_SECONDS
 from moorage.runs import admission, hosting
 from moorage.runs.admission import HANDOFF_SECONDS, Admitted
-from moorage.runs.protocol import Pins
+from moorage.runs.model import Pins
 from moorage.runs.take import take
 from moorage.runs.tracing_context import trace_of
 from tests.contract.adapters import Store, dump

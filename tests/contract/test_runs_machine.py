@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moorage.runs.protocol import Grain
+from moorage.runs.model import Grain
 from tests.contract.adapters import SqliteStore, Store, sqlite_store
 from tests.contract.faults import Fault
 from tests.contract.runs_desk import RunsDesk

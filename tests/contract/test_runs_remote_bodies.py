@@ -9,7 +9,7 @@ from moorage.catalog.access import Grant
 from moorage.kernel.errors import BodyConflict, BodyUnknown, Forbidden, IdInvalid, RequestInvalid
 from moorage.kernel.pages import PageRequest
 from moorage.runs import remote_bodies
-from moorage.runs.protocol import BodyInfo, Build
+from moorage.runs.model import BodyInfo, Build
 from tests.contract.adapters import Store, dump
 from tests.contract.runs_desk import REMOTE, RunsDesk
 

@@ -23,7 +23,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES
-from moorage.runs.protocol import BodyInfo
+from moorage.runs.model import BodyInfo
 from moorage.runs.restart import place
 from tests.contract.adapters import Store, dump
 from tests.contract.runs_desk import OTHER, REBUILT, REMOTE, RunsDesk

@@ -17,7 +17,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.runs import stop
-from moorage.runs.protocol import Execution, Pins
+from moorage.runs.model import Execution, Pins
 from moorage.runs.record import grain
 from moorage.runs.tracing_context import trace_of
 from tests.contract.adapters import Store, dump

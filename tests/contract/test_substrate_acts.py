@@ -22,7 +22,7 @@ from moorage.kernel.errors import (
     Unauthenticated,
 )
 from moorage.kernel.limits import CURSOR_POSITION_BYTES, METADATA_BYTES
-from moorage.runs.protocol import Close, CommitCursor, Done, Operation, Publish, SetMetadata
+from moorage.runs.operations import Close, CommitCursor, Done, Operation, Publish, SetMetadata
 from tests.contract.adapters import Store, dump
 from tests.contract.desk import grant
 from tests.contract.harbor import ROOT, Harbor, credential, entry, key, record, text, value

@@ -3,7 +3,8 @@
 import pytest
 
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Await, Claimed, Close, Fail, Failure, Mint, Minted, SetMetadata, StartChild, Suspend
+from moorage.runs.model import Failure, Minted
+from moorage.runs.operations import Await, Claimed, Close, Fail, Mint, SetMetadata, StartChild, Suspend
 from moorage.store.ports import Cost
 from tests.contract.adapters import Store
 from tests.contract.harbor import Harbor, claim, key, put, record, value

@@ -9,7 +9,8 @@ import pytest
 from moorage.blobs import due as blob_due
 from moorage.kernel.errors import LeaseFenced, RunEnded
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Close, Failure, Suspend
+from moorage.runs.model import Failure
+from moorage.runs.operations import Close, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, Plan
 from tests.contract.harbor import Harbor, claim, put, record, value

@@ -11,19 +11,17 @@ from moorage.catalog.model import KindDeclaration
 from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import (
+from moorage.runs.model import Execution, Failure, Minted
+from moorage.runs.operations import (
     Await,
     Claim,
     Claimed,
     Close,
     CommitCursor,
     Done,
-    Execution,
     Fail,
-    Failure,
     GiveUp,
     Mint,
-    Minted,
     Operation,
     Outcome,
     Publish,

@@ -10,7 +10,8 @@ from moorage.journal.model import NO_INPUT, EntryKey, Fence
 from moorage.kernel.errors import EntryUnknown, LeaseExpired, LeaseFenced, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import APPLY_OPERATIONS, OWNER_LEASE_SECONDS
-from moorage.runs.protocol import Claim, Claimed, Close, Fail, Failure, GiveUp, Recorded, Suspend
+from moorage.runs.model import Failure
+from moorage.runs.operations import Claim, Claimed, Close, Fail, GiveUp, Recorded, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
 

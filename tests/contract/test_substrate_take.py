@@ -10,7 +10,8 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, OWNER_LEASE_SECONDS
-from moorage.runs.protocol import CAPABILITIES, Close, Failure, Suspend
+from moorage.runs.model import CAPABILITIES, Failure
+from moorage.runs.operations import Close, Suspend
 from moorage.runs.take import take_next
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import BODIES, Harbor, claim, key, put, record, value

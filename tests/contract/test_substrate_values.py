@@ -17,7 +17,8 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import after
 from moorage.kernel.limits import ARTIFACT_UPLOAD_SECONDS, JOURNAL_INLINE_BYTES, JOURNAL_VALUE_BYTES
-from moorage.runs.protocol import Await, Close, CommitCursor, Mint, Minted, Operation, Put, Record, StartChild, Suspend
+from moorage.runs.model import Minted
+from moorage.runs.operations import Await, Close, CommitCursor, Mint, Operation, Put, Record, StartChild, Suspend
 from tests.contract.adapters import Store
 from tests.contract.harbor import Harbor, claim, entry, key, put, record, text, value
 

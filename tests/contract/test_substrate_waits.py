@@ -23,18 +23,8 @@ from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import JSON_DEPTH
 from moorage.runs import hosting, wire
 from moorage.runs.admission import Start
-from moorage.runs.protocol import (
-    Await,
-    Claimed,
-    Close,
-    Execution,
-    Failure,
-    Mint,
-    Minted,
-    Recorded,
-    StartChild,
-    Suspend,
-)
+from moorage.runs.model import Execution, Failure, Minted
+from moorage.runs.operations import Await, Claimed, Close, Mint, Recorded, StartChild, Suspend
 from moorage.runs.take import Tokens, take
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction

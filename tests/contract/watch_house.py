@@ -13,7 +13,8 @@ from moorage.guards.reconcile import Reconciled
 from moorage.journal.model import EntryKey, Fence
 from moorage.kernel.pages import PageRequest
 from moorage.runs import rewind
-from moorage.runs.protocol import AdmitGuard, Admitted, Claim, EntityHeld, Execution, HoldEntity, ReleaseGuard
+from moorage.runs.model import Execution
+from moorage.runs.operations import AdmitGuard, Admitted, Claim, EntityHeld, HoldEntity, ReleaseGuard
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 from tests.contract.adapters import Store

@@ -17,7 +17,7 @@ from moorage.bodies.registry import Registry
 from moorage.client import Moorage
 from moorage.kernel.errors import BodyUnknown
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import BodyInfo, Execution
+from moorage.runs.model import BodyInfo, Execution
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.store import recovery

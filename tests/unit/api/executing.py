@@ -11,7 +11,7 @@ from moorage.api.runners import HostRunners
 from moorage.bodies import Body, Registry
 from moorage.bodies.host import Host
 from moorage.runs import take
-from moorage.runs.protocol import BodyInfo, Execution
+from moorage.runs.model import BodyInfo, Execution
 from moorage.runs.substrate import LocalSubstrate
 from tests.unit.api.conftest import ROOT, House
 

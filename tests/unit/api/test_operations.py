@@ -13,8 +13,10 @@ from moorage.guards.model import EntityLease, Target
 from moorage.journal.model import NO_INPUT, Entry, EntryKey, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant
-from moorage.runs import protocol, wire
-from moorage.runs.protocol import Build, Execution, Failure, Operation, Outcome, Pins, Stop, Trace
+from moorage.runs import operations as apply_operations
+from moorage.runs import wire
+from moorage.runs.model import Build, Execution, Failure, Minted, Pins, Stop, Trace
+from moorage.runs.operations import Operation, Outcome
 
 HEARD: TypeAdapter[Any] = TypeAdapter(OperationSent)
 
@@ -45,15 +47,15 @@ leases = st.lists(st.builds(EntityLease, texts, texts, st.integers(1, 9)), max_s
 targets = st.builds(Target, texts, texts, st.lists(st.sampled_from(["GET", "POST"])).map(tuple), st.none() | texts)
 
 operations: st.SearchStrategy[Operation] = st.one_of(
-    st.builds(protocol.Claim, keys, st.sampled_from(["step", "sleep"]), positions, maybe_instant),
-    st.builds(protocol.Record, keys, held),
-    st.builds(protocol.Put, keys, st.sampled_from(["now", "random"]), positions, held),
-    st.builds(protocol.Fail, keys, st.integers(1, 100), failures, maybe_instant, st.none() | texts),
-    st.builds(protocol.GiveUp, keys),
-    st.builds(protocol.Mint, keys, positions, st.floats(0.001, 1e6), st.none() | texts, objects),
-    st.builds(protocol.Await, keys, positions, st.just("awk_1")),
+    st.builds(apply_operations.Claim, keys, st.sampled_from(["step", "sleep"]), positions, maybe_instant),
+    st.builds(apply_operations.Record, keys, held),
+    st.builds(apply_operations.Put, keys, st.sampled_from(["now", "random"]), positions, held),
+    st.builds(apply_operations.Fail, keys, st.integers(1, 100), failures, maybe_instant, st.none() | texts),
+    st.builds(apply_operations.GiveUp, keys),
+    st.builds(apply_operations.Mint, keys, positions, st.floats(0.001, 1e6), st.none() | texts, objects),
+    st.builds(apply_operations.Await, keys, positions, st.just("awk_1")),
     st.builds(
-        protocol.AwaitEvent,
+        apply_operations.AwaitEvent,
         keys,
         positions,
         st.lists(texts, max_size=2),
@@ -62,19 +64,19 @@ operations: st.SearchStrategy[Operation] = st.one_of(
         maybe_instant,
         st.floats(0, 604_800),
     ),
-    st.builds(protocol.StartChild, keys, positions, st.just("b"), held, st.none() | st.just("s/1")),
-    st.builds(protocol.Publish, keys, positions, records),
-    st.builds(protocol.CommitCursor, keys, positions, texts, held, st.integers(0, 9), records | st.just([])),
-    st.builds(protocol.AdmitGuard, keys, texts, st.none() | texts, st.booleans(), leases),
-    st.builds(protocol.ReleaseGuard, texts, texts),
-    st.builds(protocol.HoldEntity, texts, texts),
-    st.builds(protocol.LetEntity, texts, texts),
-    st.builds(protocol.SetMetadata, objects),
-    st.builds(protocol.Suspend, st.just("suspended"), maybe_instant, st.lists(objects, max_size=2)),
-    st.builds(protocol.Suspend, st.just("waiting"), instants, st.just([])),
-    st.builds(protocol.Close, st.just("success"), held),
-    st.builds(protocol.Close, st.just("failed"), st.none(), failures),
-    st.just(protocol.Close("canceled")),
+    st.builds(apply_operations.StartChild, keys, positions, st.just("b"), held, st.none() | st.just("s/1")),
+    st.builds(apply_operations.Publish, keys, positions, records),
+    st.builds(apply_operations.CommitCursor, keys, positions, texts, held, st.integers(0, 9), records | st.just([])),
+    st.builds(apply_operations.AdmitGuard, keys, texts, st.none() | texts, st.booleans(), leases),
+    st.builds(apply_operations.ReleaseGuard, texts, texts),
+    st.builds(apply_operations.HoldEntity, texts, texts),
+    st.builds(apply_operations.LetEntity, texts, texts),
+    st.builds(apply_operations.SetMetadata, objects),
+    st.builds(apply_operations.Suspend, st.just("suspended"), maybe_instant, st.lists(objects, max_size=2)),
+    st.builds(apply_operations.Suspend, st.just("waiting"), instants, st.just([])),
+    st.builds(apply_operations.Close, st.just("success"), held),
+    st.builds(apply_operations.Close, st.just("failed"), st.none(), failures),
+    st.just(apply_operations.Close("canceled")),
 )
 
 entries = st.builds(
@@ -93,13 +95,13 @@ entries = st.builds(
     st.none() | objects,
 )
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.builds(protocol.Claimed, st.integers(1, 9), st.none() | st.just("run_1")),
-    st.builds(protocol.Recorded, entries),
-    st.builds(protocol.Minted, texts, texts, instants, texts),
-    st.builds(protocol.Admitted, texts, texts, instants, st.booleans(), maybe_instant, st.none() | targets),
-    st.builds(protocol.Doubtful, texts, st.sampled_from(["replay-safe", "receipt-required", "unknown"])),
-    st.builds(protocol.EntityHeld, st.builds(EntityLease, texts, texts, st.integers(1, 9)), instants),
-    st.just(protocol.Done()),
+    st.builds(apply_operations.Claimed, st.integers(1, 9), st.none() | st.just("run_1")),
+    st.builds(apply_operations.Recorded, entries),
+    st.builds(Minted, texts, texts, instants, texts),
+    st.builds(apply_operations.Admitted, texts, texts, instants, st.booleans(), maybe_instant, st.none() | targets),
+    st.builds(apply_operations.Doubtful, texts, st.sampled_from(["replay-safe", "receipt-required", "unknown"])),
+    st.builds(apply_operations.EntityHeld, st.builds(EntityLease, texts, texts, st.integers(1, 9)), instants),
+    st.just(apply_operations.Done()),
 )
 builds = st.builds(Build, texts, digests, st.dictionaries(texts, digests, max_size=2), st.none() | digests)
 executions = st.builds(
@@ -119,7 +121,7 @@ executions = st.builds(
     retry=st.none() | objects,
     capabilities=st.frozensets(texts, max_size=2),
     started_at=instants,
-    minted=st.dictionaries(keys, st.builds(protocol.Minted, texts, texts, instants, texts), max_size=2),
+    minted=st.dictionaries(keys, st.builds(Minted, texts, texts, instants, texts), max_size=2),
 )
 
 

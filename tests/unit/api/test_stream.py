@@ -14,7 +14,7 @@ from moorage.api.ports import Ports
 from moorage.kernel.instants import Instant
 from moorage.runs.live.hub import Hub
 from moorage.runs.live.record import load
-from moorage.runs.protocol import RunChange, StepChange
+from moorage.runs.observing import RunChange, StepChange
 from tests.unit.api.conftest import ROOT, House, client_of
 from tests.unit.api.test_requests import problem
 

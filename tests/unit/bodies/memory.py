@@ -1,6 +1,6 @@
 """A substrate in memory: the reference model that the engine is tested against, with faults at every place.
 
-It keeps what `runs.protocol` says and nothing else: fences, entries that never change once they ended, waits of time,
+It keeps what `runs.substrate_port` says and nothing else: fences, entries that never change once they ended, waits of time,
 awakeables and children that end from outside. Each apply is atomic. Faults: `fail_before` and `fail_after` make a call raise
 StorageBindingUnavailable, without and with its effect; `kill_at` ends the host at the n-th call, before or after its effect:
 the call never answers, `killed` is set, and the test lets go of the host.
@@ -29,8 +29,9 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant, after, render
 from moorage.messages.inbox.matching import Filter
 from moorage.runs.guarding import GUARDING
-from moorage.runs.protocol import (
-    CAPABILITIES,
+from moorage.runs.model import CAPABILITIES, Execution, Minted, Pins, Stop, Trace
+from moorage.runs.observing import RunChange, StepChange
+from moorage.runs.operations import (
     AdmitGuard,
     Await,
     AwaitEvent,
@@ -39,28 +40,21 @@ from moorage.runs.protocol import (
     Close,
     CommitCursor,
     Done,
-    Execution,
     Fail,
     GiveUp,
     HoldEntity,
     LetEntity,
     Mint,
-    Minted,
     Operation,
     Outcome,
-    Pins,
     Publish,
     Put,
     Record,
     Recorded,
     ReleaseGuard,
-    RunChange,
     SetMetadata,
     StartChild,
-    StepChange,
-    Stop,
     Suspend,
-    Trace,
 )
 from tests.unit.bodies.watch import Watch
 

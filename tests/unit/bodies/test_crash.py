@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from moorage.journal.model import EntryKey, idempotency_key
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Execution, Operation, Outcome, Record
+from moorage.runs.model import Execution
+from moorage.runs.operations import Operation, Outcome, Record
 from tests.unit.bodies import programs
 from tests.unit.bodies.memory import Memory, Row, World
 from tests.unit.bodies.programs import Outside, Program, program

@@ -10,7 +10,7 @@ from moorage.bodies import Arrival, Event, Run, StepFailed, TimedOut, body, each
 from moorage.kernel.errors import CapabilityUnwired, PatternInvalid, RequestInvalid
 from moorage.kernel.instants import after, render
 from moorage.kernel.limits import EVENT_LOOK_BACK_SECONDS, EVENT_WAIT_SECONDS
-from moorage.runs.protocol import CAPABILITIES
+from moorage.runs.model import CAPABILITIES
 from tests.unit.bodies.memory import START, World
 
 

@@ -10,7 +10,8 @@ from moorage.bodies import Failed, Retry, Run, StepFailed
 from moorage.bodies.sending import beneath, check_path
 from moorage.journal.model import EntryKey, idempotency_key
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionGuardHeld
-from moorage.runs.protocol import AdmitGuard, RunChange
+from moorage.runs.observing import RunChange
+from moorage.runs.operations import AdmitGuard
 from tests.unit.bodies.bank import declare
 from tests.unit.bodies.harbor import RETRY, SECRET, harbor, nothing, only_guard, paying, printing
 

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage.kernel.errors import ExecutionGuardBlocked
-from moorage.runs.protocol import AdmitGuard, Admitted, Execution, ReleaseGuard
+from moorage.runs.model import Execution
+from moorage.runs.operations import AdmitGuard, Admitted, ReleaseGuard
 from tests.unit.bodies.bank import WINDOW, Bank, declare
 from tests.unit.bodies.memory import Memory, World
 from tests.unit.bodies.payments import Program, guarded, payments_of, programs

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.bodies import Run
 from moorage.kernel.instants import after
-from moorage.runs.protocol import AdmitGuard, Operation
+from moorage.runs.operations import AdmitGuard, Operation
 from tests.unit.bodies.harbor import RETRY, begun, harbor, only_guard, paying
 
 

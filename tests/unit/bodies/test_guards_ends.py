@@ -8,7 +8,7 @@ import pytest
 
 from moorage.bodies import Failed, Run, body
 from moorage.kernel.errors import ExecutionGuardBlocked
-from moorage.runs.protocol import Stop
+from moorage.runs.model import Stop
 from tests.unit.bodies.bank import WINDOW, declare
 from tests.unit.bodies.harbor import begun, harbor, nothing, only_guard, paying, printing
 from tests.unit.bodies.memory import World

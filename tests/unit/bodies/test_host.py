@@ -12,7 +12,8 @@ from moorage.bodies.declare import Each
 from moorage.bodies.observe import Report
 from moorage.journal.model import Fence, Lease
 from moorage.kernel.errors import StorageBindingUnavailable
-from moorage.runs.protocol import RunChange, Stop
+from moorage.runs.model import Stop
+from moorage.runs.observing import RunChange
 from tests.unit.bodies.memory import START, World
 
 EFFECTS: list[str | Each] = [each("one"), "hang", "late", "ask"]
@@ -247,7 +248,7 @@ async def test_a_wake_reaches_a_run_whose_other_branch_is_at_work() -> None:
 async def test_another_build_or_an_unknown_body_is_not_run() -> None:
     from dataclasses import replace
 
-    from moorage.runs.protocol import Pins
+    from moorage.runs.model import Pins
 
     world = World(hangs)
     execution = world.memory.open("hangs", "effect")

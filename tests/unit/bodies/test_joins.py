@@ -210,7 +210,7 @@ async def test_records_and_cursors_go_with_the_journal() -> None:
 async def test_a_refused_publication_is_a_failed_step_that_may_be_caught() -> None:
     from moorage.bodies import StepFailed
     from moorage.kernel.errors import KindUnknown
-    from moorage.runs.protocol import Publish
+    from moorage.runs.operations import Publish
 
     @body("moves", effects=["rows", "next"])
     async def moves(run: Run) -> Any:

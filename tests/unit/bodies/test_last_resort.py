@@ -10,7 +10,8 @@ import pytest
 from moorage.bodies import Run, body, each
 from moorage.bodies.observe import Report
 from moorage.kernel.errors import ExecutionGuardBlocked, LeaseFenced
-from moorage.runs.protocol import Claim, Close, Operation, RunChange, Suspend
+from moorage.runs.observing import RunChange
+from moorage.runs.operations import Claim, Close, Operation, Suspend
 from tests.unit.bodies.memory import World
 
 SECRET = "sk-live-secret"

@@ -1,7 +1,7 @@
 """Guards in memory: the reference model of who may send, and of what keeps changing hands from happening.
 
-It keeps what `runs.protocol` and the clauses of guards say, in the plainest way: a row for each scope and each entity lease
-that a guard protects, and one guard on a row.
+It keeps what `runs.substrate_port` and the clauses of guards say, in the plainest way: a row for each scope and each entity
+lease that a guard protects, and one guard on a row.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from moorage.kernel.errors import (
     LeaseHeld,
 )
 from moorage.kernel.instants import Instant, after
-from moorage.runs.protocol import AdmitGuard, Admitted, Doubtful, EntityHeld, HoldEntity, LetEntity, ReleaseGuard
+from moorage.runs.operations import AdmitGuard, Admitted, Doubtful, EntityHeld, HoldEntity, LetEntity, ReleaseGuard
 
 
 @dataclass(frozen=True)

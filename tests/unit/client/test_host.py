@@ -30,7 +30,8 @@ from moorage.kernel.errors import (
     StorageBindingUnavailable,
 )
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, JSON_VALUES
-from moorage.runs.protocol import Claim, Claimed, Close, CommitCursor, Execution, Operation, Record, Recorded, SetMetadata
+from moorage.runs.model import Execution
+from moorage.runs.operations import Claim, Claimed, Close, CommitCursor, Operation, Record, Recorded, SetMetadata
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from tests.unit.api.conftest import ROOT, House

@@ -13,7 +13,8 @@ from moorage.client.live import Folding, View, follow
 from moorage.kernel.instants import Instant
 from moorage.runs.live.hub import Hub, Message, Subscription
 from moorage.runs.live.model import Snapshot
-from moorage.runs.protocol import RunChange, Status, StepChange, StepStatus
+from moorage.runs.model import Status
+from moorage.runs.observing import RunChange, StepChange, StepStatus
 from tests.unit.client.conftest import Impatient
 from tests.unit.client.test_watch import stream
 

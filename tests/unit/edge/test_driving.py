@@ -7,7 +7,7 @@ from typing import Any
 from moorage.edge.driving import Driver
 from moorage.journal.model import Lease, Value
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Build, Execution, Pins, Trace
+from moorage.runs.model import Build, Execution, Pins, Trace
 
 
 def execution(id_: str) -> Execution:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from moorage.kernel.limits import RUN_ERROR_BYTES
 from moorage.kernel.masking import MASK, mask
 from moorage.runs.errors_text import ELLIPSIS, error_json, stored, stored_text
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 
 SECRET = "s3cr3tValue0123456789"
 PUT = [

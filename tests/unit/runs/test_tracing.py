@@ -14,7 +14,7 @@ from moorage.journal.model import EntryKey
 from moorage.kernel.instants import Instant
 from moorage.runs.live.model import Snapshot
 from moorage.runs.live.reducer import reduce
-from moorage.runs.protocol import Trace
+from moorage.runs.model import Trace
 from moorage.runs.tracing import Exporter, request
 from moorage.runs.tracing_context import child_trace, outbound, step_span, trace_of, traceparent
 from tests.unit.runs.live.views import HASH, START, run, step, view

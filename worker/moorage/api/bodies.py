@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.api.requests import ApiRequest
 from moorage.runs import authority, inputs, remote_bodies
-from moorage.runs.protocol import BodyInfo
+from moorage.runs.model import BodyInfo
 
 
 async def find_body(request: ApiRequest, name: str) -> BodyInfo:

@@ -23,7 +23,7 @@ from moorage.kernel.limits import (
     WAIT_SECONDS,
 )
 from moorage.kernel.refusals import refused
-from moorage.runs.protocol import Build, Grain, Status
+from moorage.runs.model import Build, Grain, Status
 
 _Id = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS))]
 Holder = Annotated[str, Field(min_length=1, max_length=int(ID_CHARACTERS), description="The host's name, for people.")]

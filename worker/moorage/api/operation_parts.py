@@ -16,7 +16,7 @@ from moorage.kernel.limits import (
     RETRY_ATTEMPTS,
     TEXT_CHARACTERS,
 )
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 
 S = TypeVar("S", bound="Sent")
 

@@ -1,6 +1,6 @@
 """The operations of a host as they come over the wire: what `POST /executions/{id}/journal` takes.
 
-Each becomes the operation of `runs.protocol` that it names. A value is any JSON, or the `blob` of one that was stored by
+Each becomes the operation of `runs.operations` that it names. A value is any JSON, or the `blob` of one that was stored by
 `PUT /executions/{id}/blobs` before.
 """
 
@@ -37,8 +37,8 @@ from moorage.kernel.limits import (
     RECORD_PARENTS,
     RECORD_PRIORITY,
 )
-from moorage.runs import protocol
-from moorage.runs.protocol import Operation
+from moorage.runs import operations as apply_operations
+from moorage.runs.operations import Operation
 
 
 class ClaimOp(KeyedSent):
@@ -51,7 +51,7 @@ class ClaimOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Claim(self.key, self.kind, self.position, self.until)
+        return apply_operations.Claim(self.key, self.kind, self.position, self.until)
 
 
 class RecordOp(Valued):
@@ -61,7 +61,7 @@ class RecordOp(Valued):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Record(self.key, self.told())
+        return apply_operations.Record(self.key, self.told())
 
 
 class PutOp(Valued):
@@ -73,7 +73,7 @@ class PutOp(Valued):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Put(self.key, self.kind, self.position, self.told())
+        return apply_operations.Put(self.key, self.kind, self.position, self.told())
 
 
 class FailOp(KeyedSent):
@@ -87,7 +87,7 @@ class FailOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Fail(self.key, self.attempt, self.failure.failure(), self.next_attempt_at, self.bound)
+        return apply_operations.Fail(self.key, self.attempt, self.failure.failure(), self.next_attempt_at, self.bound)
 
 
 class GiveUpOp(KeyedSent):
@@ -97,7 +97,7 @@ class GiveUpOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.GiveUp(self.key)
+        return apply_operations.GiveUp(self.key)
 
 
 class MintOp(KeyedSent):
@@ -111,7 +111,7 @@ class MintOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Mint(self.key, self.position, self.ttl_seconds, self.subject, self.metadata)
+        return apply_operations.Mint(self.key, self.position, self.ttl_seconds, self.subject, self.metadata)
 
 
 class AwaitOp(KeyedSent):
@@ -123,7 +123,7 @@ class AwaitOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Await(self.key, self.position, self.awakeable)
+        return apply_operations.Await(self.key, self.position, self.awakeable)
 
 
 class AwaitEventOp(KeyedSent):
@@ -140,7 +140,7 @@ class AwaitEventOp(KeyedSent):
     def operation(self) -> Operation:
         """What the substrate takes."""
         filters = (self.keys, self.types, self.match)
-        return protocol.AwaitEvent(self.key, self.position, *filters, self.timeout_at, float(self.look_back_seconds))
+        return apply_operations.AwaitEvent(self.key, self.position, *filters, self.timeout_at, float(self.look_back_seconds))
 
 
 class StartChildOp(KeyedSent):
@@ -159,7 +159,7 @@ class StartChildOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.StartChild(self.key, self.position, self.body, value_of(self.input, self.blob), self.scope)
+        return apply_operations.StartChild(self.key, self.position, self.body, value_of(self.input, self.blob), self.scope)
 
 
 class PublishedSent(Sent):
@@ -187,7 +187,7 @@ class PublishOp(KeyedSent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Publish(self.key, self.position, [one.wire() for one in self.records])
+        return apply_operations.Publish(self.key, self.position, [one.wire() for one in self.records])
 
 
 class CommitCursorOp(Valued):
@@ -202,7 +202,7 @@ class CommitCursorOp(Valued):
     def operation(self) -> Operation:
         """What the substrate takes."""
         records = [one.wire() for one in self.records]
-        return protocol.CommitCursor(self.key, self.position, self.name, self.told(), self.expected, records)
+        return apply_operations.CommitCursor(self.key, self.position, self.name, self.told(), self.expected, records)
 
 
 class EntityLeaseSent(Sent):
@@ -225,7 +225,7 @@ class AdmitGuardOp(KeyedSent):
     def operation(self) -> Operation:
         """What the substrate takes."""
         leases = [EntityLease(one.namespace, one.key, one.epoch) for one in self.entities]
-        return protocol.AdmitGuard(self.key, self.holder, self.destination, self.publication, leases)
+        return apply_operations.AdmitGuard(self.key, self.holder, self.destination, self.publication, leases)
 
 
 class ReleaseGuardOp(Sent):
@@ -237,7 +237,7 @@ class ReleaseGuardOp(Sent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.ReleaseGuard(self.token, self.holder)
+        return apply_operations.ReleaseGuard(self.token, self.holder)
 
 
 class HoldEntityOp(Sent):
@@ -249,7 +249,7 @@ class HoldEntityOp(Sent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.HoldEntity(self.namespace, self.key)
+        return apply_operations.HoldEntity(self.namespace, self.key)
 
 
 class LetEntityOp(Sent):
@@ -261,7 +261,7 @@ class LetEntityOp(Sent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.LetEntity(self.namespace, self.key)
+        return apply_operations.LetEntity(self.namespace, self.key)
 
 
 class SetMetadataOp(Sent):
@@ -272,7 +272,7 @@ class SetMetadataOp(Sent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.SetMetadata(self.metadata)
+        return apply_operations.SetMetadata(self.metadata)
 
 
 class SuspendOp(Sent):
@@ -291,7 +291,7 @@ class SuspendOp(Sent):
 
     def operation(self) -> Operation:
         """What the substrate takes."""
-        return protocol.Suspend(self.status, self.next_attempt_at, self.awaiting)
+        return apply_operations.Suspend(self.status, self.next_attempt_at, self.awaiting)
 
 
 class CloseOp(Sent):
@@ -316,7 +316,7 @@ class CloseOp(Sent):
     def operation(self) -> Operation:
         """What the substrate takes."""
         result = value_of(self.result, self.blob) if self.status == "success" else None
-        return protocol.Close(self.status, result, None if self.error is None else self.error.failure())
+        return apply_operations.Close(self.status, result, None if self.error is None else self.error.failure())
 
 
 OperationSent = Annotated[

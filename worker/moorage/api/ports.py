@@ -17,7 +17,7 @@ from moorage.catalog.kinds import Kinds
 from moorage.kernel.instants import Instant
 from moorage.runs.configuration import Configurations
 from moorage.runs.hosting import Fences
-from moorage.runs.protocol import BodyInfo, Execution
+from moorage.runs.model import BodyInfo, Execution
 from moorage.runs.tracing import NoSpans, Spans
 from moorage.store import recovery, schema
 from moorage.store.ports import Blobs, Cost, Database, Frontiers

@@ -11,7 +11,8 @@ from moorage.journal.model import Kind
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import COMPLETIONS, CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, ID_CHARACTERS
 from moorage.messages.inbox.correlate import ExternalKey
-from moorage.runs.protocol import Grain, Status, StepStatus
+from moorage.runs.model import Grain, Status
+from moorage.runs.observing import StepStatus
 from moorage.runs.record import Outputs
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from moorage.api.ports import Poke
-from moorage.runs.protocol import Execution
+from moorage.runs.model import Execution
 from moorage.timers.bell import Ring
 
 OWN: Final = "_"

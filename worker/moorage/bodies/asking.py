@@ -21,7 +21,8 @@ from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key, wait_h
 from moorage.kernel import canonical
 from moorage.kernel.errors import AwakeableTokenLost, FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import Instant, after, render
-from moorage.runs.protocol import Await, Claim, Claimed, Fail, Minted, Operation, Outcome, Put, Record, Recorded
+from moorage.runs.model import Minted
+from moorage.runs.operations import Await, Claim, Claimed, Fail, Operation, Outcome, Put, Record, Recorded
 from moorage.runs.tracing_context import traceparent
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from moorage.kernel.errors import BlobBusy, LeaseExpired, LeaseFenced, MoorageEr
 from moorage.kernel.limits import APPLY_OPERATIONS, JOURNAL_INLINE_BYTES
 from moorage.runs.guarding import GUARDING
 from moorage.runs.guarding import MOST as MOST_GUARDING
-from moorage.runs.protocol import (
+from moorage.runs.operations import (
     AdmitGuard,
     Await,
     AwaitEvent,
@@ -33,8 +33,8 @@ from moorage.runs.protocol import (
     Record,
     Recorded,
     StartChild,
-    Substrate,
 )
+from moorage.runs.substrate_port import Substrate
 
 Sleep = Callable[[float], Awaitable[None]]
 

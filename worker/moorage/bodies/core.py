@@ -39,7 +39,10 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import CapabilityUnwired, FailureTag, JournalFull, MoorageError, RunMetadataTooLarge
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_ENTRIES, JOURNAL_REPLAY_BYTES, METADATA_BYTES
-from moorage.runs.protocol import Execution, Minted, Observer, Operation, Outcome, SetMetadata, Substrate
+from moorage.runs.model import Execution, Minted
+from moorage.runs.observing import Observer
+from moorage.runs.operations import Operation, Outcome, SetMetadata
+from moorage.runs.substrate_port import Substrate
 
 PATIENCE: Final = 3
 """How often one branch may go on asking after it was told to end."""

@@ -28,7 +28,8 @@ from moorage.bodies.values import value_of
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionWoken, FailureTag, MoorageError
 from moorage.kernel.instants import Instant, after, render
 from moorage.kernel.limits import SHORT_WAIT_SECONDS
-from moorage.runs.protocol import Close, Failure, Suspend
+from moorage.runs.model import Failure
+from moorage.runs.operations import Close, Suspend
 
 log = logging.getLogger("moorage.bodies")
 

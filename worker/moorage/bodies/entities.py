@@ -18,7 +18,7 @@ from moorage.guards.model import EntityLease
 from moorage.kernel.errors import ExecutionGuardBlocked, LeaseHeld
 from moorage.kernel.instants import after
 from moorage.runs.guarding import MOST
-from moorage.runs.protocol import EntityHeld, HoldEntity, LetEntity
+from moorage.runs.operations import EntityHeld, HoldEntity, LetEntity
 
 WHAT: Final = "run.entity"
 

@@ -15,7 +15,7 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import EVENT_LOOK_BACK_DEFAULT, EVENT_LOOK_BACK_SECONDS, EVENT_WAIT_SECONDS
 from moorage.messages.inbox.matching import Filter
-from moorage.runs.protocol import AwaitEvent
+from moorage.runs.operations import AwaitEvent
 
 if TYPE_CHECKING:
     from moorage.bodies.core import Core

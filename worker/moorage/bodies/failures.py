@@ -13,7 +13,7 @@ from moorage.kernel.errors import FailureTag, MoorageError
 from moorage.kernel.instants import Instant
 from moorage.kernel.retry_after import retry_after
 from moorage.runs.errors_text import stored
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 
 CALL_DEADLINE: Final = "call-deadline"
 LINEAR_MEMORY: Final = "linear-memory"

@@ -21,7 +21,7 @@ from moorage.bodies.sending import Dispatch
 from moorage.journal.model import Entry, EntryKey, Kind, idempotency_key
 from moorage.kernel.errors import FailureTag, GuardedElsewhere, MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant, after
-from moorage.runs.protocol import AdmitGuard, Admitted, Claim, Claimed, Doubtful, Fail, Recorded, ReleaseGuard
+from moorage.runs.operations import AdmitGuard, Admitted, Claim, Claimed, Doubtful, Fail, Recorded, ReleaseGuard
 
 SHORT_PAUSES: Final = (0.1, 0.2, 0.4, 0.8)
 """How long an admission waits for another execution's callback, and how often, before the run is let go of."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from moorage.guards.model import new_holder
 from moorage.kernel.errors import MoorageError, StorageBindingUnavailable
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Substrate
+from moorage.runs.substrate_port import Substrate
 
 log = logging.getLogger("moorage.bodies")
 

@@ -22,7 +22,9 @@ from moorage.bodies.tasks import begin
 from moorage.kernel.errors import BodyUnknown, LeaseExpired, LeaseFenced, MoorageError
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_RENEW_SECONDS, STOP_POLL_MS
-from moorage.runs.protocol import Execution, Observer, Stop, Substrate
+from moorage.runs.model import Execution, Stop
+from moorage.runs.observing import Observer
+from moorage.runs.substrate_port import Substrate
 
 log = logging.getLogger("moorage.bodies")
 

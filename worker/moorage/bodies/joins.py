@@ -20,7 +20,7 @@ from moorage.bodies.values import value_of
 from moorage.journal.model import Entry
 from moorage.kernel import canonical
 from moorage.kernel.limits import RUN_BRANCHES
-from moorage.runs.protocol import GiveUp, Put
+from moorage.runs.operations import GiveUp, Put
 
 T = TypeVar("T")
 

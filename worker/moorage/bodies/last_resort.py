@@ -14,7 +14,8 @@ from moorage.bodies.observe import Telling
 from moorage.bodies.places import place_of
 from moorage.kernel.errors import ExecutionGuardBlocked, FailureTag, InternalError, MoorageError
 from moorage.kernel.instants import after
-from moorage.runs.protocol import Close, Done, Execution, Operation, Suspend
+from moorage.runs.model import Execution
+from moorage.runs.operations import Close, Done, Operation, Suspend
 
 log = logging.getLogger("moorage.bodies")
 

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 
 from moorage.journal.model import EntryKey, Kind
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import (
+from moorage.runs.model import Execution, Failure, Status
+from moorage.runs.observing import Observer, RunChange, StepChange
+from moorage.runs.operations import (
     AdmitGuard,
     Await,
     AwaitEvent,
@@ -15,25 +17,19 @@ from moorage.runs.protocol import (
     Claimed,
     Close,
     CommitCursor,
-    Execution,
     Fail,
-    Failure,
     GiveUp,
     HoldEntity,
     LetEntity,
     Mint,
-    Observer,
     Operation,
     Outcome,
     Publish,
     Record,
     Recorded,
     ReleaseGuard,
-    RunChange,
     SetMetadata,
     StartChild,
-    Status,
-    StepChange,
     Suspend,
 )
 

@@ -9,7 +9,7 @@ import traceback
 from pathlib import PurePath
 
 from moorage.kernel.errors import FailureTag
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 
 log = logging.getLogger("moorage.bodies")
 

@@ -15,7 +15,7 @@ from moorage.bodies.errors import BodyMisdeclared
 from moorage.bodies.values import dump, input_refused
 from moorage.kernel import canonical
 from moorage.kernel.errors import BodyUnknown, InputInvalid
-from moorage.runs.protocol import BodyInfo, Build
+from moorage.runs.model import BodyInfo, Build
 
 
 class Registry:

@@ -23,7 +23,7 @@ from moorage.journal.model import Kind, Value
 from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import AWAKE_TTL_SECONDS
-from moorage.runs.protocol import CommitCursor, Mint, Publish, Put, StartChild
+from moorage.runs.operations import CommitCursor, Mint, Publish, Put, StartChild
 
 if TYPE_CHECKING:
     from moorage.bodies.core import Core

@@ -36,7 +36,9 @@ from moorage.journal.model import Fence, Lease
 from moorage.kernel.errors import ExecutionGuardBlocked, ExecutionUnknown, ExecutionWoken, MoorageError
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import OWNER_LEASE_SECONDS, WAIT_SECONDS
-from moorage.runs.protocol import Execution, Observer, Suspend
+from moorage.runs.model import Execution
+from moorage.runs.observing import Observer
+from moorage.runs.operations import Suspend
 
 if TYPE_CHECKING:
     from moorage.client.moorage import Moorage

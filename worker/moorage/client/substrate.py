@@ -21,7 +21,8 @@ from moorage.kernel import canonical, errors
 from moorage.kernel.errors import BlobCorrupt, MoorageError, StorageBindingUnavailable
 from moorage.kernel.limits import JOURNAL_INLINE_BYTES, JSON_DEPTH, JSON_VALUES, REQUEST_BYTES
 from moorage.runs import wire as codec
-from moorage.runs.protocol import Close, CommitCursor, Execution, Operation, Outcome, Put, Record, StartChild, Stop
+from moorage.runs.model import Execution, Stop
+from moorage.runs.operations import Close, CommitCursor, Operation, Outcome, Put, Record, StartChild
 
 _KNOWN: Final = {cls.__name__: cls for cls in errors.every_error()}
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from moorage.bodies.tasks import begin
-from moorage.runs.protocol import Execution
+from moorage.runs.model import Execution
 
 MOMENT_SECONDS: Final = 1.0
 """How long work may take before the alarm is set to keep the object awake; it is not evicted sooner."""

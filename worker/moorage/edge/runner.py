@@ -31,7 +31,7 @@ from moorage.history.seals import due_after
 from moorage.kernel.errors import MoorageError, StorageCapabilityMissing
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import WAIT_SECONDS
-from moorage.runs.protocol import Execution
+from moorage.runs.model import Execution
 from moorage.runs.substrate import LocalSubstrate
 from moorage.runs.take import Tokens, take
 from moorage.runs.wire import execution_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 from moorage.api.ports import Poke
 from moorage.api.runners import remote_rings
 from moorage.edge.convert import raw
-from moorage.runs.protocol import Execution
+from moorage.runs.model import Execution
 from moorage.runs.wire import execution_wire
 from moorage.timers.bell import Ring
 

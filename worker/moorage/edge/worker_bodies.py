@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from moorage.bodies.registry import Registry
-from moorage.runs.protocol import BodyInfo
+from moorage.runs.model import BodyInfo
 
 REGISTRY: Final = Registry.of("bodies")
 

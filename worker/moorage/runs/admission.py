@@ -39,8 +39,8 @@ from moorage.messages.inbox.correlate import ExternalKey
 from moorage.messages.outbox import completions
 from moorage.runs import admission_statements as statements
 from moorage.runs import authority, letting_go, scopes, values
+from moorage.runs.model import CAPABILITIES, BodyInfo, Execution, Pins, Status, Trace
 from moorage.runs.placement import RUNNERS, runner_of
-from moorage.runs.protocol import CAPABILITIES, BodyInfo, Execution, Pins, Status, Trace
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Row, Scalar, Transaction
 

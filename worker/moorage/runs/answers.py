@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from moorage.journal.model import Entry, EntryKey, Fence, Value
 from moorage.kernel.instants import Instant
-from moorage.runs.protocol import Claim, Claimed, Done, Operation, Outcome, Put, Record, Recorded
+from moorage.runs.operations import Claim, Claimed, Done, Operation, Outcome, Put, Record, Recorded
 
 Standing = Mapping[EntryKey, Entry]
 

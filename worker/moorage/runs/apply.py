@@ -36,8 +36,8 @@ from moorage.kernel.ids import check_client_id
 from moorage.kernel.limits import APPLY_OPERATIONS, CURSOR_POSITION_BYTES, ID_CHARACTERS, METADATA_BYTES
 from moorage.messages.inbox.waits import Wanted, look
 from moorage.runs import answers, events, guarding, statements, values
-from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
-from moorage.runs.protocol import (
+from moorage.runs.model import Minted
+from moorage.runs.operations import (
     AdmitGuard,
     Await,
     AwaitEvent,
@@ -49,7 +49,6 @@ from moorage.runs.protocol import (
     HoldEntity,
     LetEntity,
     Mint,
-    Minted,
     Operation,
     Outcome,
     Put,
@@ -60,6 +59,7 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.runs.planning import ACTING, ONCE, Lost, Planned, Planner, Ports, Stands
 from moorage.store.blobkeys import is_digest
 from moorage.store.transaction import Answer, Reading, Row
 from moorage.timers.due import Due

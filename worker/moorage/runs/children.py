@@ -6,8 +6,9 @@ from moorage.journal.write import Write
 from moorage.kernel import canonical
 from moorage.kernel.errors import UploadTimedOut
 from moorage.runs import admission, scopes, statements
+from moorage.runs.model import BodyInfo
+from moorage.runs.operations import StartChild
 from moorage.runs.principals import Principal
-from moorage.runs.protocol import BodyInfo, StartChild
 from moorage.runs.tracing_context import child_trace
 from moorage.runs.values import upload_of
 from moorage.store.transaction import Transaction

@@ -19,7 +19,7 @@ from moorage.messages.outbox.outbox_statements import FORGET_COMPLETIONS
 from moorage.runs import due_statements as statements
 from moorage.runs import retiring
 from moorage.runs.errors_text import error_json
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Transaction
 

@@ -10,7 +10,7 @@ from moorage.kernel import canonical
 from moorage.kernel.errors import FailureTag
 from moorage.kernel.limits import ID_CHARACTERS, RUN_ERROR_BYTES, TEXT_CHARACTERS
 from moorage.kernel.masking import mask
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 
 ELLIPSIS: Final = "…"
 _LOOKED_AT: Final = 8 * int(RUN_ERROR_BYTES)

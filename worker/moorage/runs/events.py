@@ -9,7 +9,7 @@ from moorage.kernel.errors import Forbidden, RequestInvalid
 from moorage.kernel.limits import EVENT_LOOK_BACK_SECONDS
 from moorage.messages.inbox.matching import Filter
 from moorage.messages.inbox.waits import Wanted
-from moorage.runs.protocol import AwaitEvent, GiveUp, Operation
+from moorage.runs.operations import AwaitEvent, GiveUp, Operation
 
 
 def check(operation: AwaitEvent) -> None:

@@ -15,7 +15,7 @@ from moorage.journal.model import Fence
 from moorage.kernel.errors import ExecutionGuardBlocked, MoorageError, RequestInvalid
 from moorage.kernel.instants import Instant
 from moorage.runs.letting_go import RUNNER
-from moorage.runs.protocol import (
+from moorage.runs.operations import (
     AdmitGuard,
     Admitted,
     Close,

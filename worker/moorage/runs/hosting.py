@@ -18,8 +18,8 @@ from moorage.kernel.instants import Instant, render
 from moorage.runs import admission, authority, take
 from moorage.runs import hosting_statements as statements
 from moorage.runs.admission import Planned, Start
+from moorage.runs.model import CAPABILITIES, TERMINAL, BodyInfo, Build, Execution, Status, Stop
 from moorage.runs.placement import RUNNERS
-from moorage.runs.protocol import CAPABILITIES, TERMINAL, BodyInfo, Build, Execution, Status, Stop
 from moorage.runs.take import NO_TOKENS, Tokens
 from moorage.runs.wire import lease_wire, stop_wire
 from moorage.store.ports import Blobs, Database

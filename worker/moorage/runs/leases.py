@@ -9,7 +9,7 @@ from moorage.kernel.errors import LeaseExpired, LeaseFenced
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import OWNER_LEASE_SECONDS
 from moorage.runs import statements
-from moorage.runs.protocol import Stop
+from moorage.runs.model import Stop
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -13,7 +13,7 @@ from moorage.kernel.errors import ExecutionWoken
 from moorage.messages.inbox import waits
 from moorage.runs import statements
 from moorage.runs.errors_text import error_json
-from moorage.runs.protocol import Close, Suspend
+from moorage.runs.operations import Close, Suspend
 from moorage.store.transaction import Answer, Scalar, Transaction
 
 RUNNER: Final = "moorage:runner"

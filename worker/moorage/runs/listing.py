@@ -17,7 +17,7 @@ from moorage.kernel.limits import QUERY_EXAMINED, RUNS_DEFAULT, RUNS_ITEMS
 from moorage.kernel.pages import PageRequest, encode
 from moorage.runs import authority
 from moorage.runs import record_statements as statements
-from moorage.runs.protocol import Status
+from moorage.runs.model import Status
 from moorage.runs.record import Run
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar

@@ -20,11 +20,10 @@ from moorage.records import publish
 from moorage.runs import children, events, letting_go, publication, settle, statements
 from moorage.runs.errors_text import stored
 from moorage.runs.guarding import GUARDING, Guarding
-from moorage.runs.principals import Principal
-from moorage.runs.protocol import (
+from moorage.runs.model import BodyInfo
+from moorage.runs.operations import (
     Await,
     AwaitEvent,
-    BodyInfo,
     Claim,
     Close,
     CommitCursor,
@@ -39,6 +38,7 @@ from moorage.runs.protocol import (
     StartChild,
     Suspend,
 )
+from moorage.runs.principals import Principal
 from moorage.runs.values import upload_of
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Transaction

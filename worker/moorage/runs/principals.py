@@ -8,7 +8,7 @@ from moorage.catalog.credentials import grants_of
 from moorage.kernel import canonical
 from moorage.kernel.errors import LeaseFenced, Unauthenticated
 from moorage.runs import statements
-from moorage.runs.protocol import Trace
+from moorage.runs.model import Trace
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading
 

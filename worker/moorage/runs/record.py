@@ -19,7 +19,8 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant, render
 from moorage.runs import authority
 from moorage.runs import record_statements as statements
-from moorage.runs.protocol import TERMINAL, Grain, Status, StepStatus, Stop, Trace
+from moorage.runs.model import TERMINAL, Grain, Status, Stop, Trace
+from moorage.runs.observing import StepStatus
 from moorage.runs.tracing_context import traceparent
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Row

@@ -21,7 +21,7 @@ from moorage.kernel.pages import Page, PageRequest
 from moorage.kernel.refusals import refused
 from moorage.runs import authority
 from moorage.runs import remote_body_statements as statements
-from moorage.runs.protocol import BodyInfo, Build
+from moorage.runs.model import BodyInfo, Build
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

@@ -29,8 +29,8 @@ from moorage.messages.inbox import waits
 from moorage.runs import admission, authority, retiring, values
 from moorage.runs import control_statements as statements
 from moorage.runs.admission import Admitted, Planned, Start
+from moorage.runs.model import BodyInfo, Trace
 from moorage.runs.placement import RUNNERS
-from moorage.runs.protocol import BodyInfo, Trace
 from moorage.runs.rewind import leave, pending_execution, require_safe
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Reading, Row, Transaction

@@ -25,7 +25,7 @@ from moorage.kernel.refusals import check_reason
 from moorage.runs import authority, retiring
 from moorage.runs import control_statements as statements
 from moorage.runs.errors_text import error_json
-from moorage.runs.protocol import Failure
+from moorage.runs.model import Failure
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 

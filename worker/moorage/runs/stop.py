@@ -17,7 +17,7 @@ from moorage.kernel.refusals import check_reason
 from moorage.messages.inbox import waits
 from moorage.runs import authority, retiring
 from moorage.runs import control_statements as statements
-from moorage.runs.protocol import Grain
+from moorage.runs.model import Grain
 from moorage.store.ports import Database
 from moorage.store.transaction import Answer, Reading, Row, Transaction
 

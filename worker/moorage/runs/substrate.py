@@ -19,9 +19,10 @@ from moorage.messages.inbox.wait_statements import OVERDUE
 from moorage.runs import cursors, leases, settle, statements, values
 from moorage.runs.apply import apply
 from moorage.runs.letting_go import RUNNER
+from moorage.runs.model import BodyInfo, Pins, Stop
+from moorage.runs.operations import Operation, Outcome
 from moorage.runs.planning import Ports
 from moorage.runs.principals import Principal, principal_of
-from moorage.runs.protocol import BodyInfo, Operation, Outcome, Pins, Stop
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Transaction
 from moorage.store.transport import resend

@@ -22,17 +22,8 @@ from moorage.kernel.errors import BlobCorrupt, BlobMissing, ExecutionGuardBlocke
 from moorage.kernel.instants import Instant, after
 from moorage.kernel.limits import JOURNAL_ENTRIES, OWNER_LEASE_SECONDS
 from moorage.runs import letting_go, settle, statements, values
-from moorage.runs.protocol import (
-    CAPABILITIES,
-    TERMINAL,
-    Close,
-    Execution,
-    Failure,
-    Minted,
-    Pins,
-    Stop,
-    Trace,
-)
+from moorage.runs.model import CAPABILITIES, TERMINAL, Execution, Failure, Minted, Pins, Stop, Trace
+from moorage.runs.operations import Close
 from moorage.store.ports import Blobs, Database
 from moorage.store.transaction import Answer, Reading, Row, Transaction
 

@@ -16,7 +16,7 @@ import moorage
 from moorage.journal.model import EntryKey
 from moorage.kernel.instants import Instant
 from moorage.runs.live.model import Snapshot, StepView
-from moorage.runs.protocol import Trace
+from moorage.runs.model import Trace
 from moorage.runs.tracing_context import step_span
 
 SEND_SECONDS: Final = 5.0

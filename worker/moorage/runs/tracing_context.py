@@ -10,7 +10,7 @@ import secrets
 from typing import Final
 
 from moorage.journal.model import EntryKey
-from moorage.runs.protocol import Trace
+from moorage.runs.model import Trace
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -12,7 +12,8 @@ from moorage.guards.model import EntityLease, Target
 from moorage.journal.model import Entry, EntryKey, Lease, Value
 from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, parse, render
-from moorage.runs.protocol import (
+from moorage.runs.model import Execution, Failure, Minted, Pins, Stop, Trace
+from moorage.runs.operations import (
     AdmitGuard,
     Admitted,
     Await,
@@ -24,17 +25,13 @@ from moorage.runs.protocol import (
     Done,
     Doubtful,
     EntityHeld,
-    Execution,
     Fail,
-    Failure,
     GiveUp,
     HoldEntity,
     LetEntity,
     Mint,
-    Minted,
     Operation,
     Outcome,
-    Pins,
     Publish,
     Put,
     Record,
@@ -42,9 +39,7 @@ from moorage.runs.protocol import (
     ReleaseGuard,
     SetMetadata,
     StartChild,
-    Stop,
     Suspend,
-    Trace,
 )
 
 Json = dict[str, Any]

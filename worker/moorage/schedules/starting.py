@@ -33,8 +33,8 @@ from moorage.records.model import Draft
 from moorage.runs import admission, remote_bodies
 from moorage.runs.admission import Start
 from moorage.runs.configuration import Configurations
+from moorage.runs.model import BodyInfo
 from moorage.runs.placement import RUNNERS
-from moorage.runs.protocol import BodyInfo
 from moorage.runs.tracing_context import trace_of
 from moorage.schedules import statements
 from moorage.schedules.model import PREFIX, BodyTarget, RecordTarget, Schedule, State, Window

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moorage.kernel.instants import Instant
 from moorage.runs.live.model import Snapshot
 from moorage.runs.live.reducer import Change, adopt, differing, reduce
-from moorage.runs.protocol import StepChange
+from moorage.runs.observing import StepChange
 from tests.unit.runs.live.views import HASH, RUN, START, changes, histories, run, runs, step, steps, view
 
 pytestmark = pytest.mark.clause("runs.reducer-total")

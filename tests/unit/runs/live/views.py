@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from moorage.kernel.instants import Instant
 from moorage.runs.live.model import STEP_ENDS, Snapshot
-from moorage.runs.protocol import TERMINAL, RunChange, StepChange
+from moorage.runs.model import TERMINAL
+from moorage.runs.observing import RunChange, StepChange
 
 RUN = "run_1"
 START = Instant(1_796_000_000_000)

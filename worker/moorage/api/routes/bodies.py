@@ -15,7 +15,7 @@ from moorage.api.routing import router
 from moorage.kernel.errors import BodyConflict, BodyUnknown, CursorMismatch
 from moorage.kernel.limits import BODY_NAME_CHARACTERS, TEXT_CHARACTERS
 from moorage.runs import authority, remote_bodies
-from moorage.runs.protocol import BodyInfo
+from moorage.runs.model import BodyInfo
 from moorage.runs.remote_bodies import body_wire
 
 api = router("bodies")

@@ -79,7 +79,8 @@ from moorage.kernel.limits import ID_CHARACTERS, published
 from moorage.kernel.refusals import refused
 from moorage.runs import authority, hosting, rewind, wire
 from moorage.runs.hosting import Standing
-from moorage.runs.protocol import CAPABILITIES, TERMINAL, Build, Execution, Operation
+from moorage.runs.model import CAPABILITIES, TERMINAL, Build, Execution
+from moorage.runs.operations import Operation
 
 api = router("executions")
 

@@ -64,7 +64,7 @@ from moorage.runs import admission, listing, record, restart, stop
 from moorage.runs.admission import Admitted, Start
 from moorage.runs.export import export
 from moorage.runs.listing import Wanted
-from moorage.runs.protocol import Status
+from moorage.runs.model import Status
 from moorage.runs.tracing_context import trace_of
 
 api = router("runs")

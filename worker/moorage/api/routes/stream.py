@@ -18,7 +18,8 @@ from moorage.kernel.refusals import refused
 from moorage.runs.live.model import Version, version_of
 from moorage.runs.live.record import runner_of_visible
 from moorage.runs.live.watching import resumed
-from moorage.runs.protocol import Status, StepStatus
+from moorage.runs.model import Status
+from moorage.runs.observing import StepStatus
 
 api = router("runs")
 

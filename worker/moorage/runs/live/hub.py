@@ -20,7 +20,8 @@ from moorage.kernel.errors import RunUnknown
 from moorage.kernel.limits import STREAM_INTERVAL_MS, STREAM_RING
 from moorage.runs.live.model import Snapshot, StepView, Version
 from moorage.runs.live.reducer import Change, adopt, differing, reduce, settled
-from moorage.runs.protocol import TERMINAL, RunChange
+from moorage.runs.model import TERMINAL
+from moorage.runs.observing import RunChange
 
 KEPT_SECONDS: Final = 60
 """How long a channel is kept after its run's end was folded, or after the last watcher left."""

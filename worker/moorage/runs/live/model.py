@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from moorage.journal.model import Kind
 from moorage.kernel.instants import Instant, render
-from moorage.runs.protocol import TERMINAL, Status, StepStatus
+from moorage.runs.model import TERMINAL, Status
+from moorage.runs.observing import StepStatus
 
 STEP_ENDS: Final[frozenset[StepStatus]] = frozenset({"success", "failed", "canceled"})
 """The statuses in which a step stays."""

@@ -9,7 +9,7 @@ from moorage.catalog.access import Caller
 from moorage.kernel.errors import RunUnknown
 from moorage.runs import authority
 from moorage.runs.live.model import Snapshot, StepView
-from moorage.runs.protocol import Status, Trace
+from moorage.runs.model import Status, Trace
 from moorage.runs.record import Step
 from moorage.runs.record_statements import JOURNAL_OF_RUN
 from moorage.store.ports import Database

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from moorage.runs.live.model import STEP_ENDS, Snapshot, StepKey, StepView
-from moorage.runs.protocol import TERMINAL, RunChange, Status, StepChange, StepStatus
+from moorage.runs.model import TERMINAL, Status
+from moorage.runs.observing import RunChange, StepChange, StepStatus
 from moorage.runs.record import LEFT, STOPPED
 
 Change = StepChange | RunChange

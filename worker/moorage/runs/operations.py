@@ -1,175 +1,18 @@
-"""The substrate: what a host of bodies asks of Moorage, the same in the Worker and over HTTP (clause runs.substrate).
+"""The operations that a host of bodies commits by `Substrate.apply`, and what each is answered (clause runs.substrate).
 
-A host opens an execution, or takes one that is due, and holds it under a lease. From then on all that it records goes
-through `apply`: a list of operations, committed as one transaction under the lease's fence, so that recording step n and
-claiming step n + 1 is one round trip. `Suspend` or `Close` ends the list when the host lets go of the execution.
-
-Nothing here is about a language or a transport: `docs/hosts.md` says the same in words, for hosts in other languages.
+Recording step n and claiming step n + 1 are two operations of one list, so that they are one round trip. `Suspend` or
+`Close` ends the list when the host lets go of the execution.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from moorage.guards.model import EntityLease, EvidenceClass, Target
-from moorage.journal.model import Entry, EntryKey, Fence, Kind, Lease, Value
-from moorage.kernel import canonical
-from moorage.kernel.instants import EARLIEST, Instant
+from moorage.journal.model import Entry, EntryKey, Kind, Value
+from moorage.kernel.instants import Instant
 from moorage.kernel.limits import EVENT_LOOK_BACK_DEFAULT
-
-Status = Literal["running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"]
-"""Of a run (clause runs.status-set): at work; until an instant; until something ends; and the four ends."""
-
-TERMINAL: frozenset[Status] = frozenset({"success", "failed", "partial_failure", "canceled"})
-
-CAPABILITIES: frozenset[str] = frozenset(
-    {"steps", "fetch", "sleep", "awakeables", "events", "children", "publish", "cursors", "metadata", "guards", "entities"}
-)
-"""What a host can ask of this substrate, by name (clause runs.unwired)."""
-
-Grain = Literal["run", "pipeline"]
-"""What a stop stops: one run, or every run in flight under the run's scope and the scopes below it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A stop that was asked for; it is not a canceled state (clause runs.cancel-race)."""
-
-    requested_at: Instant
-    scope: Grain
-    reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """W3C trace context: 32 and 16 hexadecimal digits. `span_id` is the run's own span, `parent_span` the caller's."""
-
-    trace_id: str
-    span_id: str
-    parent_span: str | None = None
-    state: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a step or a run failed: a tag of the closed set, a message, masked and at most 2 KiB, and what it was about."""
-
-    tag: str
-    message: str
-    code: str | None = None
-    step: str | None = None
-
-    def wire(self) -> dict[str, Any]:
-        """As JSON, without what is not known."""
-        told = {"tag": self.tag, "code": self.code, "message": self.message, "step": self.step}
-        return {name: value for name, value in told.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class Build:
-    """What executes a body: digests (SHA-256) of its implementation, of each declared dependency, and of its public
-    configuration, which holds no credential (clause runs.body-pins)."""
-
-    body: str
-    implementation: str
-    dependencies: Mapping[str, str] = field(default_factory=dict)
-    configuration: str | None = None
-
-    def wire(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "body": self.body,
-            "implementation": self.implementation,
-            "dependencies": dict(self.dependencies),
-            "configuration": self.configuration,
-        }
-
-    @classmethod
-    def of(cls, wire: Mapping[str, Any]) -> "Build":
-        """The build that `wire` gave."""
-        return cls(wire["body"], wire["implementation"], dict(wire["dependencies"]), wire["configuration"])
-
-    @cached_property
-    def digest(self) -> str:
-        """One digest of it all: two builds with the same are the same build."""
-        return canonical.digest(canonical.dumps(self.wire()))
-
-
-@dataclass(frozen=True)
-class Pins:
-    """What an execution is bound to before any input is read: a build, and the SHA-256 of the input."""
-
-    build: Build
-    input: str
-
-    def wire(self) -> dict[str, Any]:
-        """As JSON."""
-        return {**self.build.wire(), "input": self.input}
-
-    @classmethod
-    def of(cls, wire: Mapping[str, Any]) -> "Pins":
-        """The pins that `wire` gave."""
-        return cls(Build.of(wire), wire["input"])
-
-    @cached_property
-    def text(self) -> str:
-        """The canonical JSON of all pins."""
-        return canonical.dumps(self.wire())
-
-    @property
-    def reference(self) -> str:
-        """The plan reference: one digest over all pins."""
-        return canonical.digest(self.text)
-
-
-@dataclass(frozen=True, slots=True)
-class BodyInfo:
-    """A registered body as others see it. `effects` is the closed list of its labels; `host` says where it runs."""
-
-    name: str
-    host: Literal["worker", "remote"]
-    build: Build
-    effects: Sequence[str] = ()
-    description: str = ""
-    input_schema: Mapping[str, Any] | None = None
-    result_schema: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """An execution that a host holds: its run, its lease, its input, and what was recorded before.
-
-    `entries` has every entry; values past the first JOURNAL_REPLAY_BYTES are left out and loaded by `values`. `retry` is the
-    schedule of steps that name none, with the members of `bodies.retry.Retry`; None: the body's own. `minted` are the
-    awakeables that it has minted, with their tokens, so that a replay asks for none of them; one whose token is lost is
-    missing, and `Mint` says why. It is for the holder alone, and is neither logged nor stored.
-    """
-
-    execution_id: str
-    run_id: str
-    body: str
-    scope: str
-    lease: Lease
-    pins: Pins
-    input: Value
-    trace: Trace
-    entries: Sequence[Entry] = ()
-    stop: Stop | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    retry: Mapping[str, Any] | None = None
-    capabilities: frozenset[str] = frozenset()
-    started_at: Instant = EARLIEST
-    minted: "Mapping[EntryKey, Minted]" = field(default_factory=dict, repr=False)
-
-    @property
-    def fence(self) -> Fence:
-        """What every write shows."""
-        return Fence(self.execution_id, self.lease.epoch)
-
-
-# --- Operations of `apply` -------------------------------------------------------------------------------------------
+from moorage.runs.model import Failure, Minted
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,16 +300,6 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Minted:
-    """An awakeable of the run, with its token, which is stored nowhere."""
-
-    id: str
-    token: str = field(repr=False)
-    deadline: Instant
-    url: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Admitted:
     """The callback may send, with this key in every request (`Idempotency-Key`), to `target` if a destination was named.
 
@@ -506,84 +339,3 @@ class Done:
 
 
 Outcome = Claimed | Recorded | Minted | Admitted | Doubtful | EntityHeld | Done
-
-
-class Substrate(Protocol):
-    """What a host of bodies asks of Moorage. Every method raises what `kernel.errors` says, LeaseFenced and LeaseExpired
-    above all: whoever gets one of these has lost the execution and must let go of it at once, sending nothing more."""
-
-    async def apply(self, fence: Fence, operations: Sequence[Operation]) -> list[Outcome]:
-        """Commit all operations as one transaction, and answer each. One round trip, but for values past the inline
-        cutoff and for entries that somebody else has taken."""
-
-    async def refresh(self, fence: Fence) -> list[Entry]:
-        """The entries whose wait is over: awakeables and children that ended, events that came or did not. One trip."""
-
-    async def values(self, fence: Fence, keys: Sequence[EntryKey]) -> list[Value]:
-        """The values of done entries, with their text. Raises BlobMissing, BlobCorrupt."""
-
-    async def cursor(self, fence: Fence, name: str) -> tuple[Value | None, int]:
-        """A cursor of the scope, and its revision; None and 0 when there is none."""
-
-    async def renew(self, fences: Sequence[Fence]) -> dict[str, Lease]:
-        """Extend the leases by OWNER_LEASE_SECONDS from now, and with them the entities that the executions hold; by
-        execution id. One that was lost is missing."""
-
-    async def stops(self, fences: Sequence[Fence]) -> dict[str, Stop]:
-        """The stops that were asked for, by execution id. One round trip, one row each."""
-
-    async def register_holder(self, holder: str, name: str) -> None:
-        """Register the identity that the host has drawn for itself (`guards.model.new_holder`), before its first guard."""
-
-    async def exit_holder(self, holder: str, reason: str) -> None:
-        """Record that the host has stopped, once nothing that it sent is under way. Nothing else makes a holder gone."""
-
-
-# --- What a host tells its observers ---------------------------------------------------------------------------------
-
-StepStatus = Literal["running", "waiting", "success", "failed", "canceled"]
-"""Of a step in views: its effect may be under way, until an instant or an end, and the three ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepChange:
-    """What has changed of a step. Outputs appear by reference only: `<label>@<input hash>`, and bytes."""
-
-    run_id: str
-    label: str
-    input_sha256: str
-    kind: Kind
-    position: str
-    status: StepStatus
-    attempt: int
-    started_at: Instant | None = None
-    ended_at: Instant | None = None
-    next_attempt_at: Instant | None = None
-    output_bytes: int | None = None
-    ref: str | None = None
-    error: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunChange:
-    """What has changed of a run; None is unchanged or not known."""
-
-    run_id: str
-    status: Status
-    attempt: int
-    ended_at: Instant | None = None
-    next_attempt_at: Instant | None = None
-    awaiting: Sequence[Mapping[str, Any]] | None = None
-    error: Mapping[str, Any] | None = None
-    metadata: Mapping[str, Any] | None = None
-    result_bytes: int | None = None
-
-
-class Observer(Protocol):
-    """Told of changes after they were stored. Never waits and never raises (clause runs.stream)."""
-
-    def hears(self, run_id: str) -> bool:
-        """Whether it wants to be told of this run at the moment. Of a step that began before, it is not told when."""
-
-    def tell(self, change: StepChange | RunChange) -> None:
-        """Take note of a change."""
