@@ -11,6 +11,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from moorage.kernel.instants import Instant, parse
 from moorage.kernel.limits import DELIVERY_RETRY_AFTER_SECONDS, RUN_ERROR_BYTES
+from moorage.messages.outbox import sending
 from moorage.messages.outbox.backoff import FIRST_SECONDS, delay
 from moorage.messages.outbox.sending import Leased, Outcome, Sender, Target, meaning, told
 
@@ -45,17 +46,20 @@ class Hanging(httpx.AsyncBaseTransport):
 
 
 class Endless(httpx.AsyncByteStream):
-    """A body that never ends, or breaks."""
+    """A body that never ends, breaks, or stops coming after its first piece."""
 
-    def __init__(self, broken: Exception | None = None) -> None:
+    def __init__(self, broken: Exception | None = None, *, stuck: bool = False) -> None:
         self.given = 0
         self.closed = False
         self._broken = broken
+        self._stuck = stuck
 
     async def __aiter__(self) -> Any:
         while True:
             if self._broken is not None:
                 raise self._broken
+            if self._stuck and self.given:
+                await asyncio.Event().wait()
             self.given += 1000
             yield b"x" * 1000
 
@@ -207,6 +211,18 @@ async def test_an_answer_that_never_ends_is_not_waited_for() -> None:
     assert endless.closed
     broken = Endless(httpx.ReadError("it broke off"))
     assert await send(Wire(httpx.Response(200, stream=broken))) == Outcome("delivered", 200)
+
+
+@pytest.mark.parametrize(("status", "fate"), [(200, "delivered"), (410, "gone"), (500, "failed")])
+async def test_whoever_answers_and_then_never_ends_has_answered(
+    monkeypatch: pytest.MonkeyPatch, status: int, fate: str
+) -> None:
+    """Its answer counts as it came in time, whatever becomes of the rest: it would get the same event again and again."""
+    monkeypatch.setattr(sending, "DRAIN_SECONDS", 0.01)
+    stuck = Endless(stuck=True)
+    outcome = await send(Wire(httpx.Response(status, stream=stuck)), timeout_seconds=0.05)
+    assert (outcome.fate, outcome.status) == (fate, status)
+    assert stuck.closed
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadError("reset"), ValueError("odd"), OSError("x")])

@@ -6,6 +6,7 @@ kept but its status, so neither a credential nor what lies inside this network c
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -26,7 +27,8 @@ Fate = Literal["delivered", "wait", "gone", "failed"]
 """What became of an attempt: it was taken; the destination asked for time; it is gone for good; anything else."""
 
 ANSWER_BYTES: Final = 4096
-"""What is read of an answer, so that its connection can be used again. Nothing of it is looked at."""
+DRAIN_SECONDS: Final = 1.0
+"""What is read of an answer, and for how long, so that its connection can be used again. Nothing of it is looked at."""
 
 _GONE: Final = 410
 _ASK_FOR_TIME: Final = frozenset({429, 503})
@@ -84,9 +86,7 @@ class Sender:
         keys: list[str] = []
         try:
             keys = self._secrets(target)
-            request = self._request(target, leased, now, keys)
-            async with asyncio.timeout(target.timeout_seconds):
-                return await self._exchange(request, now)
+            return await self._exchange(self._request(target, leased, now, keys), target.timeout_seconds, now)
         except TimeoutError:
             return Outcome("failed", error=f"no answer within {target.timeout_seconds} s")
         except Unsendable as error:
@@ -124,8 +124,9 @@ class Sender:
             raise Unsendable(f"nothing is sent: the secret {name} is not bound")
         return value.split()
 
-    async def _exchange(self, request: httpx.Request, now: Instant) -> Outcome:
-        answer = await self.transport.handle_async_request(request)
+    async def _exchange(self, request: httpx.Request, seconds: float, now: Instant) -> Outcome:
+        async with asyncio.timeout(seconds):
+            answer = await self.transport.handle_async_request(request)
         try:
             outcome = meaning(answer.status_code, answer.headers, now)
             await _drain(answer)
@@ -168,12 +169,11 @@ def told(text: str, secrets: list[str]) -> str:
 
 
 async def _drain(answer: httpx.Response) -> None:
-    """Read the little that a polite answer has; what fails here does not change what was answered."""
+    """Read the little that a polite answer has; what fails here, or never ends, does not change what was answered."""
     size = 0
-    try:
-        async for piece in answer.stream:  # type: ignore[union-attr] # it is asynchronous: the transport is
-            size += len(piece)
-            if size >= ANSWER_BYTES:
-                return
-    except (httpx.HTTPError, TimeoutError):
-        return
+    with suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for piece in answer.stream:  # type: ignore[union-attr] # it is asynchronous: the transport is
+                size += len(piece)
+                if size >= ANSWER_BYTES:
+                    return
