@@ -1,5 +1,6 @@
 """`moorage destinations`: where runs send effects to, and where what happens is told."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -56,7 +57,12 @@ def put(
             delivery=delivery,
         )
 
-    remote.print_one(remote.call(url, token, ask), as_json)
+    declared = remote.call(url, token, ask)
+    remote.print_one(declared, as_json)
+    if declared.secret_bound is False:
+        bound = (declared.secret or "").removeprefix("env:")
+        told = f"The deployment has no secret {bound} yet. Nothing is delivered before it is bound"
+        print(f"{told}: moorage wrangler secret put {bound}, or moorage up --secret {bound}", file=sys.stderr)
 
 
 @app.command("list")

@@ -102,7 +102,9 @@ def test_a_run_is_started_with_whom_to_tell_of_its_end(run: Run, told: list[str]
 
 def test_destinations_are_declared_listed_and_shown(run: Run) -> None:
     put = ("destinations", "put", "crm", "https://crm.example.com/hook")
-    (one,) = lines(run(*put, "--secret", "env:CRM_SECRET", "--ordered", "--max-attempts", "3", "--json"))
+    done = run(*put, "--secret", "env:CRM_SECRET", "--ordered", "--max-attempts", "3", "--json")
+    (one,) = lines(done)
+    assert "has no secret CRM_SECRET yet" in done.stderr
     assert (one["url"], one["secret"], one["methods"]) == (put[-1], "env:CRM_SECRET", ["POST"])
     assert one["delivery"] == {"concurrency": 4, "ordered": True, "max_attempts": 3, "timeout_seconds": 15}
     assert lines(run("destinations", "show", "crm", "--json")) == [one]
@@ -120,7 +122,9 @@ def test_destinations_are_declared_listed_and_shown(run: Run) -> None:
     assert [each["name"] for each in lines(run("destinations", "list", "--json"))] == ["bank", "crm"]
     table = run("destinations", "list").stdout.splitlines()
     assert table[1].split() == ["bank", "https://bank.example.com/", "PUT", "-"]
-    (anew,) = lines(run(*put, "--json"))
+    plain = run(*put, "--json")
+    (anew,) = lines(plain)
+    assert plain.stderr == ""
     assert (anew["secret"], anew["delivery"]["ordered"]) == (None, False)
     assert "env:NAME" in run(*put, "--secret", "whsec_literal", status=1).stderr
     assert "DestinationUnknown" in run("destinations", "show", "nowhere", status=1).stderr

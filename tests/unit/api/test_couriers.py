@@ -76,6 +76,19 @@ async def test_each_bound_of_a_policy(root: httpx.AsyncClient, member: str) -> N
     assert (await put(root, surprise=1)).status_code == 422
 
 
+@pytest.mark.clause("catalog.destinations")
+async def test_whether_its_secret_is_bound_is_told_as_it_stands(root: httpx.AsyncClient, house: House) -> None:
+    """A secret may be bound after the destination is declared, so that is no refusal; nor is it kept."""
+    for value, bound in ((None, False), (" ", False), (SECRET, True)):
+        if value is not None:
+            house.secrets["HOOK"] = value
+        told = [(await root.put("/destinations/there", json=URL)).json(), (await root.get("/destinations/there")).json()]
+        told += (await root.get("/destinations")).json()["items"]
+        assert [one["secret_bound"] for one in told] == [bound] * 3
+        assert SECRET not in str(told)
+    assert (await root.put("/destinations/there", json={"url": URL["url"]})).json()["secret_bound"] is None
+
+
 async def test_health_and_enabling(root: httpx.AsyncClient, house: House) -> None:
     await root.put("/destinations/there", json=URL)
     fresh = (await root.get("/destinations/there/health")).json()

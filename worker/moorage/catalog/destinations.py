@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.catalog import statements
@@ -21,6 +22,7 @@ from moorage.kernel.refusals import refused
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
 
+_SCHEME: Final = "env:"
 _URL = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 
@@ -46,6 +48,13 @@ class Destination:
         own = {name: value for name, value in row.items() if name not in DeliveryDeclaration.model_fields}
         methods, publication = tuple(json.loads(row["methods"])), bool(row["publication"])
         return cls(**{**own, "methods": methods, "publication": publication, "delivery": policy_of(row)})
+
+    def secret_bound(self, bindings: Callable[[str], str | None]) -> bool | None:
+        """Whether the deployment has the secret now; None for a destination without one.
+
+        One that is not bound is no refusal: it may be bound later, and hosts outside bring bindings of their own.
+        """
+        return None if self.secret is None else bool((bindings(self.secret.removeprefix(_SCHEME)) or "").strip())
 
     def answer(self) -> dict[str, Any]:
         """What a client is shown."""

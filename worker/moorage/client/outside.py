@@ -19,12 +19,13 @@ class Policy(Answered):
 
 
 class Destination(Answered):
-    """A destination; `secret` names a secret of the Worker."""
+    """A destination; `secret` names a secret of the Worker, and `secret_bound` says whether it has that now."""
 
     name: str
     url: str
     methods: tuple[str, ...]
     secret: str | None
+    secret_bound: bool | None = None
     dedup_window_seconds: int | None
     publication: bool
     delivery: Policy

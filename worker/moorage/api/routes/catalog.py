@@ -1,5 +1,7 @@
 """The catalog: kinds, credentials, senders, destinations, scopes."""
 
+from typing import Any
+
 from pydantic import Field
 from starlette.responses import Response
 
@@ -158,12 +160,13 @@ class PolicyShown(Shown):
 
 
 class DestinationShown(Shown):
-    """An outbound destination; `secret` is the name of a binding."""
+    """An outbound destination; `secret` is the name of a binding, and `secret_bound` whether the deployment has it now."""
 
     name: str
     url: str
     methods: list[Method]
     secret: str | None
+    secret_bound: bool | None
     dedup_window_seconds: int | None
     publication: bool
     delivery: PolicyShown
@@ -269,20 +272,20 @@ async def put_destination(request: ApiRequest, name: Name, sent: DestinationDecl
     """Declare an outbound destination, or declare it anew."""
     allow_local = request.ports.settings.allow_local
     stored = await destinations.put(request.db, request.caller, request.now, name, sent, allow_local=allow_local)
-    return Answer(stored.answer())
+    return Answer(_destination(request, stored))
 
 
 @api.get("/destinations", response_model=PageShown[DestinationShown], responses=fails(CursorMismatch))
 async def list_destinations(request: ApiRequest, limit: Limit = Default, cursor: Cursor = None) -> Response:
     """The outbound destinations, by name."""
     found = await destinations.list_destinations(request.db, request.caller, page_of(limit, cursor))
-    return page(found, lambda one: one.answer())
+    return page(found, lambda one: _destination(request, one))
 
 
 @api.get("/destinations/{name}", response_model=DestinationShown, responses=fails(DestinationUnknown))
 async def show_destination(request: ApiRequest, name: Name) -> Response:
     """One outbound destination."""
-    return Answer((await destinations.show(request.db, request.caller, name)).answer())
+    return Answer(_destination(request, await destinations.show(request.db, request.caller, name)))
 
 
 @api.put("/scopes/{id}", response_model=ScopeShown, responses=fails(ScopeConflict))
@@ -302,3 +305,7 @@ async def list_scopes(request: ApiRequest, limit: Limit = Default, cursor: Curso
 async def show_scope(request: ApiRequest, id: Name) -> Response:  # noqa: A002 - as above
     """One scope."""
     return Answer((await scopes.show(request.db, request.caller, id)).answer())
+
+
+def _destination(request: ApiRequest, one: destinations.Destination) -> dict[str, Any]:
+    return {**one.answer(), "secret_bound": one.secret_bound(request.ports.secret)}
