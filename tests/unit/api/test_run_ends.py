@@ -9,18 +9,21 @@ from typing import Any
 import httpx
 import pytest
 
+from moorage.api import ending
 from moorage.api.app import build_app
 from moorage.api.lives import HostLives
 from moorage.bodies import Run, body
 from moorage.client import Moorage, RunFailed
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.runs import record
-from moorage.runs.live.ends import LOOKS_SECONDS
 from moorage.store.directory import DirectoryBlobs
 from moorage.store.sqlite import connect
 from tests.unit.api.conftest import ROOT, House, client_of
 from tests.unit.api.executing import Executing
 from tests.unit.api.test_requests import problem
+
+SOON = 20
+"""Seconds that nothing here takes, on the busiest machine, and less than anybody waits."""
 
 
 @body("doubled", effects=["double"])
@@ -90,7 +93,7 @@ async def suspended(api: httpx.AsyncClient) -> tuple[str, str]:
 
 async def parked(executing: Executing, number: int) -> None:
     """Until so many wait."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON):
         while lives(executing).ends.waiting < number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -111,29 +114,39 @@ async def test_the_same_start_again_waits_for_the_same_run_and_may_wait_for_anot
     assert (again.json()["run_id"], again.json()["run"]["result"]) == (first.json()["run_id"], 8)
 
 
+@pytest.fixture
+def unlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody who waits looks by itself: what is heard is told, and what is over is over in time."""
+    monkeypatch.setattr(ending, "LOOKS_SECONDS", (600,))
+
+
+@pytest.mark.usefixtures("unlooked")
 async def test_all_who_wait_for_a_suspended_run_are_answered_at_its_end(
     api: httpx.AsyncClient, executing: Executing
 ) -> None:
     run, token = await suspended(api)
     waits = [asyncio.create_task(api.get(f"/runs/{run}", params={"wait_seconds": 25})) for _ in range(50)]
     await parked(executing, 50)
-    began = time.monotonic()
     assert (await api.post(f"/awake/{token}", json={"ok": True})).is_success
-    answers = await asyncio.wait_for(asyncio.gather(*waits), 5)
+    answers = await asyncio.wait_for(asyncio.gather(*waits), SOON)
     assert {(one.status_code, one.json()["status"], one.json()["result"]["ok"]) for one in answers} == {
         (200, "success", True)
     }
-    assert time.monotonic() - began < 1  # no look was waited for
     assert lives(executing).ends.waiting == 0
 
 
+@pytest.mark.usefixtures("unlooked")
 async def test_after_its_time_a_wait_answers_how_the_run_stands(api: httpx.AsyncClient) -> None:
     run, _ = await suspended(api)
     began = time.monotonic()
-    answer = await api.get(f"/runs/{run}", params={"wait_seconds": 0.2})
+    answer = await asyncio.wait_for(api.get(f"/runs/{run}", params={"wait_seconds": 0.2}), SOON)
     assert (answer.status_code, answer.json()["status"]) == (200, "suspended")
-    assert 0.2 <= time.monotonic() - began < 1
-    told = await start(api, "asks", wait_seconds=0.2)
+    assert time.monotonic() - began >= 0.2
+    for seconds in (0.2, 2, 20):
+        told = await start(api, "asks", wait_seconds=seconds)
+        assert told["status"] == told["run"]["status"]
+        if told["status"] == "suspended":  # it gets there by itself, and not always at once
+            break
     assert (told["status"], told["run"]["status"], told["run"]["awaiting"][0]["label"]) == (
         "suspended",
         "suspended",
@@ -141,24 +154,31 @@ async def test_after_its_time_a_wait_answers_how_the_run_stands(api: httpx.Async
     )
 
 
-async def test_an_end_of_which_nobody_told_is_seen_by_looking(api: httpx.AsyncClient, house: House) -> None:
+async def test_an_end_of_which_nobody_told_is_seen_by_looking(
+    api: httpx.AsyncClient, house: House, executing: Executing
+) -> None:
     run, _ = await suspended(api)
     waiting = asyncio.create_task(api.get(f"/runs/{run}", params={"wait_seconds": 25}))
-    await asyncio.sleep(0.1)
+    await parked(executing, 1)
     house.connection.execute("UPDATE runs SET status = 'canceled', ended_at = ? WHERE run_id = ?", (house.now, run))
-    answer = await asyncio.wait_for(waiting, LOOKS_SECONDS[0] + 1)
+    answer = await asyncio.wait_for(waiting, SOON)
     assert answer.json()["status"] == "canceled"
 
 
 async def test_a_hint_that_is_no_end_is_looked_after_once(api: httpx.AsyncClient, executing: Executing) -> None:
+    """A run is read before the wait, after the hint, and when the time is over."""
     run, _ = await suspended(api)
-    lives(executing).changed(run, "here")
-    statements: list[str] = []
-    executing.house.connection.set_trace_callback(statements.append)
-    await api.get(f"/runs/{run}", params={"wait_seconds": 0.3})
-    executing.house.connection.set_trace_callback(None)
-    # Once before the wait, once after the hint, once when the time was over.
-    assert sum("FROM runs AS r WHERE r.run_id" in one for one in statements) == 3
+    for seconds in (0.3, 1.5):
+        lives(executing).changed(run, "here")
+        statements: list[str] = []
+        executing.house.connection.set_trace_callback(statements.append)
+        await api.get(f"/runs/{run}", params={"wait_seconds": seconds})
+        executing.house.connection.set_trace_callback(None)
+        looks = sum("FROM runs AS r WHERE r.run_id" in one for one in statements)
+        if looks == 3:
+            return
+        assert looks == 2  # the time was over before the look after the hint
+    raise AssertionError(looks)
 
 
 async def test_a_run_that_had_ended_costs_what_it_costs_without_a_wait(api: httpx.AsyncClient) -> None:
@@ -180,7 +200,7 @@ async def test_who_may_not_see_a_run_does_not_wait_for_it(api: httpx.AsyncClient
     made = (await api.post("/credentials", json={"subject": "ann", "grants": []})).json()
     headers = {"authorization": f"Bearer {made['token']}"}
     for one in (run, "run_nothing"):
-        answer = await asyncio.wait_for(api.get(f"/runs/{one}", params={"wait_seconds": 25}, headers=headers), 1)
+        answer = await asyncio.wait_for(api.get(f"/runs/{one}", params={"wait_seconds": 25}, headers=headers), SOON)
         problem(answer, 404, "RunUnknown")
 
 
@@ -193,7 +213,7 @@ async def test_a_credential_that_is_revoked_meanwhile_sees_no_more(api: httpx.As
     await parked(executing, 1)
     await api.delete(f"/credentials/{made['id']}")
     await api.post(f"/awake/{token}", json=1)
-    problem(await asyncio.wait_for(waiting, 3), 401, "Unauthenticated")
+    problem(await asyncio.wait_for(waiting, SOON), 401, "Unauthenticated")
 
 
 async def test_a_started_run_is_told_of_even_when_the_waiting_fails(
@@ -231,5 +251,5 @@ async def test_the_client_waits(moorage: Moorage, api: httpx.AsyncClient) -> Non
     while "token" not in (shown := (await api.get(f"/runs/{asked.run_id}")).json())["metadata"]:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await api.post(f"/awake/{shown['metadata']['token']}", json="yes")
-    assert (await asyncio.wait_for(waiting, 1)).result == "yes"
+    assert (await asyncio.wait_for(waiting, SOON)).result == "yes"
     assert (await moorage.runs.start("doubled", 4)).run is None

@@ -73,8 +73,8 @@ async def test_a_run_is_watched_to_its_end_and_nothing_follows(
     web: httpx.AsyncClient, house: House, lives: HostLives
 ) -> None:
     watching = asyncio.create_task(web.get(PATH, headers={"accept": "text/event-stream"}))
-    for _ in range(50):
-        await asyncio.sleep(0.01)
+    while not ((channel := lives.hub._channels.get(RUN)) and channel.waiting):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
     end(house, lives)
     answer = await watching
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -149,18 +149,27 @@ async def test_who_may_not_see_a_run_is_told_that_there_is_none(web: httpx.Async
 
 
 async def test_a_credential_that_is_revoked_sees_no_more(
-    web: httpx.AsyncClient, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    web: httpx.AsyncClient, ports: Ports, lives: HostLives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: list[str] = []
+
+    async def allowed(credential: str) -> bool:
+        asked.append(credential)
+        return await still(credential)
+
+    still = lives._allowed
+    monkeypatch.setattr(lives, "_allowed", allowed)
     monkeypatch.setattr("moorage.runs.live.watching.CREDENTIAL_CACHE_SECONDS", 0.05)
     monkeypatch.setattr("moorage.runs.live.watching.HEARTBEAT_SECONDS", 0.05)
     grants = [{"actions": ["read"], "kinds": ["order"]}]
     made = (await web.post("/credentials", json={"subject": "guest", "grants": grants})).json()
     async with client_of(build_app(ports), made["token"]) as guest:
         watching = asyncio.create_task(guest.get(PATH))
-        await asyncio.sleep(0.3)
+        while len(asked) < 2:  # noqa: ASYNC110 - so that a silence was told of
+            await asyncio.sleep(0.005)
         assert not watching.done()
         await web.delete(f"/credentials/{made['id']}")
-        answer = await asyncio.wait_for(watching, 10)
+        answer = await asyncio.wait_for(watching, 60)
     assert ": nothing new" in answer.text
     assert answer.text.rstrip().rpartition("\n")[0].endswith("event: problem")
     assert json.loads(answer.text.rstrip().rpartition("data: ")[2])["code"] == "RunStreamUnauthorized"

@@ -13,9 +13,12 @@ from moorage.api.routes import watch as watching
 from moorage.kernel import limits
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.records import watch as reading
+from moorage.timers.bell import RESCAN_SECONDS
 from tests.unit.api.conftest import House, client_of
 
 JSON = {"accept": "application/json"}
+SOON = RESCAN_SECONDS / 2
+"""Seconds that nothing here takes, on a busy machine, and less than until somebody looks again by himself."""
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ async def test_a_long_poll_ends_with_the_first_entry_and_tells_where_to_go_on(ho
     await publish(api, 7, kind="other")
     await asyncio.sleep(0)
     (record,) = await publish(api, 7)
-    (item,), following = await asyncio.wait_for(task, 1)
+    (item,), following = await asyncio.wait_for(task, SOON)
     assert (item["subject"], item["position"]) == (record, following)
     assert await poll(api, following, wait_seconds=0.01) == ([], following)
 
@@ -113,7 +116,7 @@ async def test_a_watch_may_begin_now(house: House, api: httpx.AsyncClient) -> No
     task = asyncio.create_task(poll(api, "now", wait_seconds=25))
     await parked(house, task)
     records = await publish(api, 2)
-    assert [item["subject"] for item in (await asyncio.wait_for(task, 1))[0]] == records
+    assert [item["subject"] for item in (await asyncio.wait_for(task, SOON))[0]] == records
     answer = await api.get("/watch", params={"kind": "job", "max_seconds": 0.01, "after": "now"})
     newest = (await api.get("/history", params={"limit": 500})).json()["items"][-1]["position"]
     assert answer.text == f"retry: 1000\nid: {newest}\n\n"
@@ -142,7 +145,7 @@ async def test_a_credential_that_is_revoked_sees_no_more(house: House, api: http
         (await api.delete(f"/credentials/{made['id']}")).raise_for_status()
         await house.advance(limits.CREDENTIAL_CACHE_SECONDS + 1)
         await publish(api, 1)
-        ((_, event, data),) = events((await asyncio.wait_for(task, 1)).text)
+        ((_, event, data),) = events((await asyncio.wait_for(task, SOON)).text)
         assert (event, data["code"]) == ("problem", "Unauthenticated")
 
 
@@ -156,7 +159,12 @@ async def test_what_is_read_at_a_time_is_bounded_and_nothing_is_lost_between(
     for round_ in range(1, 7):
         await publish(api, *range(round_ + 4), kind="other")
         expected += await publish(api, *range(round_))
-    assert [data["subject"] for _, _, data in await stream(api, max_seconds=1)] == expected
+    streamed: list[tuple[int, str, dict[str, Any]]] = []
+    while len(streamed) < len(expected):
+        more = await stream(api, max_seconds=0.3, last=streamed[-1][0] if streamed else 0)
+        assert more
+        streamed += more
+    assert [data["subject"] for _, _, data in streamed] == expected
     found: list[str] = []
     position, sizes, quiet = 0, set(), 0
     while quiet < 10:
@@ -175,11 +183,14 @@ async def test_entries_that_do_not_matter_move_the_client_on(
     monkeypatch.setattr(watching, "WATCH_SCAN", 10)
     monkeypatch.setattr(watching, "HEARTBEAT_SECONDS", 0.02)
     await publish(api, *range(20), kind="other")
-    answer = await api.get("/watch", params={"kind": "job", "max_seconds": 0.1, "after": 0})
     newest = (await api.get("/history", params={"limit": 500})).json()["items"][-1]["position"]
-    first, second, *others = answer.text.removesuffix("\n\n").split("\n\n")
-    assert (first, second) == ("retry: 1000", f": nothing new\nid: {newest}")
-    assert set(others) == {": nothing new"}
+    for seconds in (0.1, 1, 10):
+        answer = await api.get("/watch", params={"kind": "job", "max_seconds": seconds, "after": 0})
+        first, *silences = answer.text.removesuffix("\n\n").split("\n\n")
+        if len(silences) > 1:  # what is due while the machine is elsewhere is told of once
+            break
+    assert (first, silences[0]) == ("retry: 1000", f": nothing new\nid: {newest}")
+    assert set(silences[1:]) == {": nothing new"}
 
 
 @pytest.mark.clause("history.watch")
@@ -187,11 +198,15 @@ async def test_a_stream_is_not_silent_while_what_does_not_match_keeps_it_busy(
     house: House, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "HEARTBEAT_SECONDS", 0.03)
-    task = asyncio.create_task(api.get("/watch", params={"kind": "job", "max_seconds": 0.3, "match": '{"n":7}'}))
-    while not task.done():
-        await publish(api, 1)
-        await asyncio.sleep(0.005)
-    assert task.result().text.count(": nothing new") >= 4
+    for seconds in (0.3, 3, 30):
+        query = {"kind": "job", "max_seconds": seconds, "match": '{"n":7}'}
+        task = asyncio.create_task(api.get("/watch", params=query))
+        while not task.done():
+            await publish(api, 1)
+            await asyncio.sleep(0.005)
+        if task.result().text.count(": nothing new") >= 4:
+            return
+    raise AssertionError(task.result().text)
 
 
 @pytest.mark.clause("history.watch")
@@ -208,10 +223,14 @@ async def test_a_quiet_stream_says_so_and_reads_nothing(
         return await read_on(*arguments)
 
     monkeypatch.setattr(watching, "read_on", counted)
-    answer = await api.get("/watch", params={"kind": "job", "max_seconds": 0.2})
-    assert answer.text.count(": nothing new\n\n") >= 5
-    # Once to begin, and once more because the bell was new.
-    assert reads <= 2
+    for seconds in (0.2, 2):
+        reads = 0
+        answer = await api.get("/watch", params={"kind": "job", "max_seconds": seconds})
+        # Once to begin, and once more because the bell was new.
+        assert reads <= 2
+        if answer.text.count(": nothing new\n\n") >= 5:
+            return
+    raise AssertionError(answer.text)
 
 
 @pytest.mark.clause("history.watch")
@@ -227,7 +246,7 @@ async def test_a_stream_ends_when_the_storage_fails_and_the_next_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(watching, "read_on", fails)
         records = await publish(api, 1)
-        assert events((await asyncio.wait_for(task, 1)).text) == []
+        assert events((await asyncio.wait_for(task, SOON)).text) == []
     assert [data["subject"] for _, _, data in await stream(api)] == records
 
 
@@ -257,7 +276,7 @@ async def test_what_makes_no_sense_is_refused_before_a_stream_begins(
 
 @pytest.mark.clause("history.watch", "edge.cors-head")
 async def test_head_tells_of_a_stream_and_ends(api: httpx.AsyncClient) -> None:
-    answer = await asyncio.wait_for(api.head("/watch", params={"kind": "job"}), 1)
+    answer = await asyncio.wait_for(api.head("/watch", params={"kind": "job"}), SOON)
     assert (answer.status_code, answer.text) == (200, "")
     assert answer.headers["content-type"].startswith("text/event-stream")
 

@@ -78,7 +78,8 @@ async def begun(moorage: Moorage, outside: Outside, destination: str, **more: An
     outside.silent.set()
     serving = host(moorage, outside, grace_seconds=0.05, **more)
     task = asyncio.create_task(serving.serve())
-    await asyncio.sleep(0.05)
+    while not await moorage.runs.bodies():  # noqa: ASYNC110 - it offers what it has before it takes anything
+        await asyncio.sleep(0.005)
     run = await moorage.runs.start("charges", destination, scope="order-7")
     await asyncio.wait_for(outside.reached.wait(), 20)
     return serving, task, run.run_id
