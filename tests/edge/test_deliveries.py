@@ -211,6 +211,16 @@ def test_redirects_are_not_followed_and_no_secret_is_kept(api: httpx.Client, the
         assert "whsec_" not in text
 
 
+def test_an_answer_counts_whatever_its_headers_hold(api: httpx.Client, there: Subscriber) -> None:
+    """Bytes past ASCII are no rarity in headers, and a success must not come again and again because of them."""
+    line = Line(api, there)
+    there.answer = lambda got, times: (200, [("X-Answered-By", "Zoë"), ("Retry-After", "\xff\xfe5")])
+    line.publish()
+    line.until(1)
+    [sent] = line.rested("delivered")
+    assert (sent["last_status"], sent["attempts"]) == (200, 1)
+
+
 @pytest.mark.clause("catalog.destinations")
 def test_nothing_is_sent_inside_where_the_deployment_may_not(
     post: LocalEdge, edge_factory: EdgeFactory, there: Subscriber, api: httpx.Client

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message
 
 from moorage.api.handed import ANSWER_SOCKET
 from moorage.api.streams import ANSWER_STREAM, STREAM
-from moorage.edge.convert import absent
+from moorage.edge.convert import absent, header_bytes
 from moorage.edge.streams import Incoming
 
 _NO_BODY = frozenset({101, 204, 205, 304})
@@ -44,7 +44,7 @@ async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
         "path": raw_path.decode("latin-1"),
         "raw_path": raw_path,
         "query_string": query.encode(),
-        "headers": [(name.lower().encode("latin-1"), _bytes(value)) for name, value in headers.items()],
+        "headers": [(name.lower().encode("latin-1"), header_bytes(value)) for name, value in headers.items()],
         "extensions": {ANSWER_STREAM: {}},
         **extra,
     }
@@ -60,14 +60,6 @@ async def serve(app: ASGIApp, request: Any, extra: dict[str, Any]) -> Any:
     if not answer.streams:
         await running
     return answer.response()
-
-
-def _bytes(value: str) -> bytes:
-    """A header's value: the platform gives bytes as code points, as latin-1 does; anything else goes as UTF-8."""
-    try:
-        return value.encode("latin-1")
-    except UnicodeEncodeError:
-        return value.encode("utf-8", "replace")
 
 
 class _Body:

@@ -38,6 +38,14 @@ def absent(value: Any) -> bool:
     return value is None or value is jsnull
 
 
+def header_bytes(value: str) -> bytes:
+    """A header's value: the platform gives bytes as code points, as latin-1 does; anything else goes as UTF-8."""
+    try:
+        return value.encode("latin-1")
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace")
+
+
 def bound(values: Iterable[Scalar]) -> list[Any]:
     """Parameters as the database's `bind` takes them: doubles, since a large int would cross as a BigInt."""
     return [jsnull if value is None else float(value) if isinstance(value, int) else value for value in values]

@@ -13,7 +13,7 @@ import httpx
 import js
 from pyodide.ffi import JsException, to_js
 
-from moorage.edge.convert import absent, message_of, options
+from moorage.edge.convert import absent, header_bytes, message_of, options
 from moorage.kernel.hosts import is_public
 
 _NOT_SENT: Final = frozenset(
@@ -64,10 +64,10 @@ class FetchTransport(httpx.AsyncBaseTransport):
         answer = await _bounded(
             js.fetch(str(request.url), options(sent)), sum(waits) if len(waits) == 2 else None, aborter, request
         )
-        headers = [(str(name), str(value)) for name, value in answer.headers]
+        headers = [(str(name), header_bytes(str(value))) for name, value in answer.headers]
         return httpx.Response(
             int(answer.status),
-            headers=[(name, value) for name, value in headers if name.lower() not in _DECODED],
+            headers=[(name.encode(), value) for name, value in headers if name.lower() not in _DECODED],
             stream=_Body(answer.body, aborter, timeouts.get("read"), request),
             request=request,
         )
