@@ -11,6 +11,7 @@ from moorage.api.app import build_app
 from moorage.api.assembly import due_works
 from moorage.api.ringing import RingingDatabase
 from moorage.client import Moorage
+from moorage.kernel.instants import after
 from moorage.kernel.limits import DELIVERY_ATTEMPTS, DELIVERY_CONCURRENCY, DELIVERY_TIMEOUT_SECONDS
 from moorage.messages.outbox.courier import Courier
 from moorage.messages.outbox.sending import Sender
@@ -114,32 +115,62 @@ async def test_the_client_s_words_for_it(house: House) -> None:
         assert (await moorage.deliveries.enable("there")).failures == 0
 
 
+class Way:
+    """The whole way of an event, in this process: `drain` lets the Clock do what is due, and the Couriers what follows."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.subscriber = Subscriber(lambda: house.now)
+        sender = Sender(self.subscriber, {"HOOK": SECRET}.get)
+        self.couriers = HostCouriers(
+            lambda name: Courier(name, house.database, lambda: house.now, sender, lambda: 1.0, lambda due: None)
+        )
+
+    async def drain(self) -> None:
+        nobody: Callable[[Any], None] = lambda told: None  # noqa: E731
+        ringing = lambda: RingingDatabase(self.house.database(), nobody, nobody, summon=self.couriers.tell)  # noqa: E731
+        await clock.drain(ringing, self.house.now, due_works())
+        await self.couriers.settle()
+
+
 async def test_an_event_goes_all_the_way_and_the_clock_carries_it(house: House) -> None:
-    subscriber = Subscriber(lambda: house.now)
-    sender = Sender(subscriber, {"HOOK": SECRET}.get)
-    couriers = HostCouriers(
-        lambda name: Courier(name, house.database, lambda: house.now, sender, lambda: 1.0, lambda due: None)
-    )
-    nobody: Callable[[Any], None] = lambda told: None  # noqa: E731
-
-    async def drain() -> None:
-        ringing = lambda: RingingDatabase(house.database(), nobody, nobody, summon=couriers.tell)  # noqa: E731
-        await clock.drain(ringing, house.now, due_works())
-        await couriers.settle()
-
+    way = Way(house)
     async with client_of(build_app(house.ports())) as root:
         await root.put("/destinations/there", json=URL)
         await root.put("/kinds/parcel", json={})
         declared = {"types": ["record.published"], "destination": "there"}
         assert (await root.put("/subscriptions/all", json=declared)).status_code == 200
         made = (await root.post("/records", json={"kind": "parcel", "body": {"to": "a secret place"}})).json()
-        await drain()
-        [got] = subscriber.got
+        await way.drain()
+        [got] = way.subscriber.got
         told = json.loads(got.content)
         assert (told["id"], told["data"]["aggregate_id"]) == (got.id, made["id"])
         assert b"a secret place" not in got.content
+        assert "traceparent" not in got.headers
         [shown] = (await root.get("/deliveries")).json()["items"]
         assert (shown["state"], shown["event_id"]) == ("delivered", got.id)
         # Nothing that was told of makes anything more to tell.
-        await drain()
-        assert len(subscriber.got) == 1
+        await way.drain()
+        assert len(way.subscriber.got) == 1
+
+
+@pytest.mark.clause("runs.trace-context")
+@pytest.mark.parametrize("state", ["shop=1", None])
+async def test_what_is_told_of_a_run_carries_its_trace_on(house: House, state: str | None) -> None:
+    way = Way(house)
+    way.subscriber.answer = lambda got: httpx.Response(500 if got.attempt == 1 else 200)
+    async with client_of(build_app(house.ports())) as root:
+        await root.put("/destinations/there", json=URL)
+        await root.put("/bodies/work", json={"build": {"implementation": "a" * 64}})
+        trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", **({} if state is None else {"tracestate": state})}
+        sent = {"body": "work", "input": None, "notify": ["there"]}
+        run = (await root.post("/runs", json=sent, headers=trace)).json()["run_id"]
+        await root.post(f"/runs/{run}/stop", json={"scope": "run"})
+        await way.drain()
+        house.now = after(house.now, 60)
+        await way.drain()
+        own = (await root.get(f"/runs/{run}")).json()["traceparent"]
+    assert own.startswith(f"00-{'a' * 32}-")
+    first, second = way.subscriber.got
+    assert [(got.headers["traceparent"], got.headers.get("tracestate")) for got in (first, second)] == [(own, state)] * 2
+    assert first.content == second.content

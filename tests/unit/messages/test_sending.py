@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -109,6 +110,17 @@ async def test_what_is_sent() -> None:
         "moorage-generation": "2",
         "moorage-attempt": "3",
     }
+
+
+async def test_a_run_s_trace_goes_beside_the_bytes_that_are_signed() -> None:
+    wire = Wire()
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "shop=1"}
+    await Sender(wire, {"HOOK": SECRET}.get).send(target(), replace(LEASED, trace=trace), NOON)
+    await send(wire)
+    told, untold = wire.sent
+    assert {name: told.headers[name] for name in trace} == trace
+    assert not set(trace) & set(untold.headers)
+    assert (told.content, told.headers["webhook-signature"]) == (untold.content, untold.headers["webhook-signature"])
 
 
 async def test_every_attempt_is_signed_anew_over_the_same_bytes() -> None:

@@ -105,12 +105,18 @@ UPDATE deliveries SET state = 'dead', ended_at = :now, next_attempt_at = NULL, l
 WHERE delivery_id IN ({_SPENT})
 """
 
+# The headers by which what happened to a run carries the run's trace on, as long as the run is on record.
+_TRACE = """
+(SELECT json_object('traceparent', '00-' || r.trace_id || '-' || r.span_id || '-01', 'tracestate', r.trace_state)
+    FROM runs AS r WHERE r.run_id = deliveries.aggregate_id)
+""".strip()
+
 # Leases what is sent now, until `until`: an attempt begins, and is due again when nothing is heard of it.
 LEASE = f"""
 UPDATE deliveries SET epoch = epoch + 1, attempts = attempts + 1, leased_until = :until, next_attempt_at = :until,
     first_attempt_at = coalesce(first_attempt_at, :now)
 WHERE delivery_id IN ({_NEXT}) AND attempts < {_MOST_ATTEMPTS}
-RETURNING delivery_id, event_id, generation, attempts, epoch, position, body
+RETURNING delivery_id, event_id, generation, attempts, epoch, position, body, {_TRACE} AS trace
 """
 
 # An open circuit whose time is over lets one attempt through, and is blocked for as long as that is under way.

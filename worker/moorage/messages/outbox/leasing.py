@@ -4,6 +4,7 @@ A lease is an attempt: it is counted as it begins, because nobody can tell of on
 a Courier is lost while it sends, the lease runs out, and the same bytes are sent again under the same id.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -109,4 +110,6 @@ async def record(
 
 
 def _leased(row: Row) -> Leased:
-    return Leased(row["delivery_id"], row["event_id"], row["generation"], row["attempts"], row["epoch"], row["body"])
+    told: dict[str, str | None] = json.loads(row["trace"] or "{}")
+    trace = {name: value for name, value in told.items() if value is not None}
+    return Leased(row["delivery_id"], row["event_id"], row["generation"], row["attempts"], row["epoch"], row["body"], trace)

@@ -5,7 +5,7 @@ kept but its status, so neither a credential nor what lies inside this network c
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -49,7 +49,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A delivery that may be sent once: `attempt` is the number of this attempt in its generation, `epoch` its lease."""
+    """A delivery that may be sent once: `attempt` is the number of this attempt in its generation, `epoch` its lease.
+
+    `trace` are the headers, in lower case, that carry the trace of what happened on. They are not signed.
+    """
 
     delivery_id: str
     event_id: str
@@ -57,6 +60,7 @@ class Leased:
     attempt: int
     epoch: int
     body: str = field(repr=False)
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class Sender:
             "webhook-timestamp": str(now // 1000),
             "moorage-generation": str(leased.generation),
             "moorage-attempt": str(leased.attempt),
+            **leased.trace,
         }
         if secrets:
             headers["webhook-signature"] = signature(secrets, leased.event_id, now, leased.body)
