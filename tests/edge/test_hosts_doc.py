@@ -17,11 +17,20 @@ import pytest
 from ops.local.edge import LocalEdge
 from ops.setup import paths
 from tests.edge.client import client, good
+from tests.edge.conftest import EdgeFactory
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("runs.substrate")]
 
 PAGE = paths.ROOT / "docs" / "hosts.md"
 PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def edge(edge_factory: EdgeFactory) -> Iterator[LocalEdge]:
+    """Moorage whose clock nobody moves: the page's host goes by its own."""
+    one = edge_factory()
+    yield one
+    one.stop()
 
 
 def program(name: str) -> str:

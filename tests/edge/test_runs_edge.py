@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from ops.local.edge import LocalEdge
-from tests.edge.client import good
+from tests.edge.client import fresh, good
 from tests.edge.conftest import EdgeFactory
 from tests.edge.party import Party, party
 from tests.edge.runs import BODIES, VARS, Desk, desk
+from tests.edge.timing import tries
 
 pytestmark = pytest.mark.edge
 
@@ -51,14 +52,15 @@ def test_a_run_under_a_declared_scope_has_a_runner_of_its_own_and_ends_too(runs:
 
 @pytest.mark.clause("awake.journal", "runs.entry-key")
 def test_a_run_suspends_on_an_awakeable_and_resumes_with_the_payload(runs: Desk, other: Party) -> None:
-    run = runs.start("trial.wait", {"party": other.url, "steps": 3})
-    shown = runs.until(run, {"suspended"})
-    assert shown["awaiting"][0]["label"] == "token"
-    good(runs.api.post(f"/awake/{other.token(run)}", json={"ok": True, "n": 1}))
-    began = time.monotonic()
-    assert runs.until(run)["result"] == {"ok": True, "n": 1}
-    assert time.monotonic() - began < 2
-    assert [told["run"] for told in other.bodies["/hand"]].count(run) == 1
+    for one in tries(2):
+        run = runs.start("trial.wait", {"party": other.url, "steps": 3})
+        shown = runs.until(run, {"suspended"})
+        assert shown["awaiting"][0]["label"] == "token"
+        good(runs.api.post(f"/awake/{other.token(run)}", json={"ok": True, "n": 1}))
+        began = time.monotonic()
+        assert runs.until(run)["result"] == {"ok": True, "n": 1}
+        one.took = time.monotonic() - began
+        assert [told["run"] for told in other.bodies["/hand"]].count(run) == 1
 
 
 @pytest.mark.clause("runs.not-before", "runs.waiting-state", "runs.resume-at", "runs.retry-after", "runs.idempotency-key")
@@ -79,34 +81,35 @@ def test_a_retry_waits_for_its_instant_and_is_made_once(runs: Desk, other: Party
 @pytest.mark.clause("runs.default-policy")
 def test_a_short_retry_is_made_in_the_same_process(runs: Desk, other: Party) -> None:
     run = runs.start("trial.ask", {"url": f"{other.url}/flaky/soon?fails=2", "attempts": 5, "delay": 0.05})
-    shown = runs.until(run, seconds=5)
+    shown = runs.until(run)
     assert (shown["result"], shown["attempt"]) == ({"times": 3}, 1)
 
 
 @pytest.mark.parametrize("what", ["sleep", "fetch", "wait"])
 @pytest.mark.clause("runs.stop-route", "runs.poll")
 def test_a_stop_takes_effect_within_half_a_second(runs: Desk, other: Party, what: str) -> None:
-    if what == "sleep":
-        run = runs.start("trial.sleep", {"seconds": 3600})
-        runs.until(run, {"waiting"})
-    elif what == "wait":
-        run = runs.start("trial.wait", {"party": other.url})
-        runs.until(run, {"suspended"})
-    else:
-        run = runs.start("trial.ask", {"url": f"{other.url}/hang/{time.monotonic()}"})
-        while not any(path.startswith("/hang/") for path in other.asked):
-            time.sleep(0.01)
-    began = time.monotonic()
-    runs.stop(run)
-    shown = runs.until(run, seconds=5)
-    took = time.monotonic() - began
-    assert shown["status"] == "canceled"
-    assert took < 0.5, took
-    if what == "fetch":
-        while not other.left and time.monotonic() - began < 5:
-            time.sleep(0.01)
-        assert other.left  # the request was given up on the wire as well
-        assert other.left[-1] - began < 0.7
+    for one in tries(0.5):
+        if what == "sleep":
+            run = runs.start("trial.sleep", {"seconds": 3600})
+            runs.until(run, {"waiting"})
+        elif what == "wait":
+            run = runs.start("trial.wait", {"party": other.url})
+            runs.until(run, {"suspended"})
+        else:
+            path = f"/hang/{fresh('stop')}"
+            run = runs.start("trial.ask", {"url": f"{other.url}{path}"})
+            while not other.asked[path]:
+                time.sleep(0.01)
+        left, began = len(other.left), time.monotonic()
+        runs.stop(run)
+        assert runs.until(run)["status"] == "canceled"
+        one.took = time.monotonic() - began
+        if what == "fetch":
+            # The request is given up on the wire as well.
+            while len(other.left) == left:
+                assert time.monotonic() - began < 30
+                time.sleep(0.01)
+            one.took = max(one.took, other.left[-1] - began - 0.2)
 
 
 @pytest.mark.parametrize("seconds", [2_147_483.647, 2_147_483.648, 25 * 86400, 50 * 86400, 400 * 86400, 10 * 366 * 86400])
@@ -115,8 +118,9 @@ def test_a_sleep_past_what_timers_take_waits_for_its_instant(runs: Desk, seconds
     before = good(runs.api.get("/testing/clock"))["now"]
     run = runs.start("trial.sleep", {"seconds": seconds})
     shown = runs.until(run, {"waiting"})
+    after = good(runs.api.get("/testing/clock"))["now"]
     due = _milliseconds(shown["next_attempt_at"])
-    assert 0 <= due - _milliseconds(before) - round(seconds * 1000) < 2000
+    assert _milliseconds(before) <= due - round(seconds * 1000) <= _milliseconds(after)
     time.sleep(0.5)
     assert runs.show(run)["status"] == "waiting"
     runs.stop(run)
@@ -142,11 +146,12 @@ def test_a_large_value_is_recorded_whole(runs: Desk, size: int) -> None:
 
 @pytest.mark.clause("runs.fan-out-join")
 def test_two_hundred_branches_join(runs: Desk) -> None:
-    began = time.monotonic()
-    shown = runs.done("trial.fan", {"steps": 200})
-    assert shown["result"] == sum(range(200))
-    assert time.monotonic() - began < 10
-    print(f"a gather of 200 branches: {time.monotonic() - began:.2f} s")
+    for one in tries(10):
+        began = time.monotonic()
+        shown = runs.done("trial.fan", {"steps": 200})
+        assert shown["result"] == sum(range(200))
+        one.took = time.monotonic() - began
+        print(f"a gather of 200 branches: {one.took:.2f} s")
 
 
 def test_a_parent_awaits_its_children(runs: Desk) -> None:
@@ -156,23 +161,24 @@ def test_a_parent_awaits_its_children(runs: Desk) -> None:
 
 @pytest.mark.clause("runs.step-output")
 def test_a_step_costs_one_round_trip(runs: Desk) -> None:
-    run = runs.start("trial.count", {"steps": 50})
-    time.sleep(2)  # who asks how it goes costs round trips as well
-    shown = runs.until(run)
-    # The keeper looks for stops every half second meanwhile, and each of the Clocks may come by.
-    assert 50 <= shown["result"] <= 60, shown["result"]
-    print(f"50 steps: {shown['result']} round trips")
+    began = time.monotonic()
+    sent = {"body": "trial.count", "input": {"steps": 50}}
+    told = good(runs.api.post("/runs", json=sent, params={"wait_seconds": 25}))
+    trips, took = told["run"]["result"], time.monotonic() - began
+    # The keeper looks for stops every half second, who waits every second at most, and each of the Clocks may come by.
+    assert 50 <= trips <= 56 + 4 * took, (trips, took)
+    print(f"50 steps: {trips} round trips in {took:.2f} s")
 
 
 def test_two_thousand_steps_are_replayed_within_a_second(runs: Desk, other: Party) -> None:
-    run = runs.start("trial.wait", {"party": other.url, "steps": 2000})
-    runs.until(run, {"suspended"}, seconds=120)
-    began = time.monotonic()
-    good(runs.api.post(f"/awake/{other.token(run)}", json=1))
-    assert runs.until(run)["result"] == 1
-    took = time.monotonic() - began
-    print(f"2,000 steps replayed: {took:.2f} s")
-    assert took < 1, took
+    for one in tries(1):
+        run = runs.start("trial.wait", {"party": other.url, "steps": 2000})
+        runs.until(run, {"suspended"}, seconds=120)
+        began = time.monotonic()
+        good(runs.api.post(f"/awake/{other.token(run)}", json=1))
+        assert runs.until(run)["result"] == 1
+        one.took = time.monotonic() - began
+        print(f"2,000 steps replayed: {one.took:.2f} s")
 
 
 def _milliseconds(instant: str) -> int:

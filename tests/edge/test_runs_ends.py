@@ -13,6 +13,7 @@ from tests.edge.client import crowd, good
 from tests.edge.conftest import EdgeFactory
 from tests.edge.party import Party, party
 from tests.edge.runs import BODIES, VARS
+from tests.edge.timing import tries
 
 pytestmark = pytest.mark.edge
 
@@ -62,29 +63,32 @@ async def suspended(web: httpx.AsyncClient, other: Party) -> tuple[str, str]:
 
 async def test_a_run_is_started_and_awaited_in_one_request_or_two(web: httpx.AsyncClient) -> None:
     for _ in range(5):
-        began = time.monotonic()
-        told = await start(web, "trial.row", {}, wait_seconds=25)
-        assert (told["status"], told["run"]["result"]) == ("success", 1)
-        run = (await start(web, "trial.row", {}))["run_id"]
-        shown, at = await awaited(web, run)
-        assert (shown["status"], shown["result"]) == ("success", 1)
-        assert at - began < 1, at - began  # nothing is looked for: the end is told
+        for one in tries(1):  # nothing is looked for: the end is told
+            began = time.monotonic()
+            told = await start(web, "trial.row", {}, wait_seconds=25)
+            assert (told["status"], told["run"]["result"]) == ("success", 1)
+            run = (await start(web, "trial.row", {}))["run_id"]
+            shown, at = await awaited(web, run)
+            assert (shown["status"], shown["result"]) == ("success", 1)
+            one.took = at - began
     scoped = {"body": "trial.row", "input": {}, "scope": "shop/waited"}
     assert good(await web.post("/runs", json=scoped, params={"wait_seconds": 25}))["run"]["result"] == 1
 
 
 async def test_many_who_wait_for_a_suspended_run_are_answered_as_it_ends(web: httpx.AsyncClient, other: Party) -> None:
-    run, token = await suspended(web, other)
-    one = asyncio.create_task(awaited(web, run))
-    await asyncio.sleep(1.5)  # the first look is over
-    assert not one.done()
-    took = await ended(web, token, one)
-    print(f"one who waits is answered {took * 1000:.0f} ms after what ends the run was asked for")
-    run, token = await suspended(web, other)
-    many = [asyncio.create_task(awaited(web, run)) for _ in range(50)]
-    await asyncio.sleep(0.5)
-    took = await ended(web, token, *many)
-    print(f"the last of 50 who wait is answered after {took * 1000:.0f} ms")
+    for one in tries(SOON + 0.02):
+        run, token = await suspended(web, other)
+        waiting = asyncio.create_task(awaited(web, run))
+        await asyncio.sleep(1.5)  # the first look is over
+        assert not waiting.done()
+        one.took = await ended(web, token, waiting)
+    print(f"one who waits is answered {one.took * 1000:.0f} ms after what ends the run was asked for")
+    for one in tries(SOON + 0.02 * 50):
+        run, token = await suspended(web, other)
+        many = [asyncio.create_task(awaited(web, run)) for _ in range(50)]
+        await asyncio.sleep(0.5)
+        one.took = await ended(web, token, *many)
+    print(f"the last of 50 who wait is answered after {one.took * 1000:.0f} ms")
 
 
 async def ended(web: httpx.AsyncClient, token: str, *waits: "asyncio.Task[tuple[dict[str, Any], float]]") -> float:
@@ -93,52 +97,58 @@ async def ended(web: httpx.AsyncClient, token: str, *waits: "asyncio.Task[tuple[
     good(await web.post(f"/awake/{token}", json={"ok": True}))
     answers = await asyncio.gather(*waits)
     assert {(shown["status"], shown["result"]["ok"]) for shown, _ in answers} == {("success", True)}
-    took = max(at for _, at in answers) - began
-    assert took < SOON + 0.02 * len(waits), took
-    return took
+    return max(at for _, at in answers) - began
 
 
 async def test_a_wait_whose_time_is_over_tells_how_the_run_stands(web: httpx.AsyncClient, other: Party) -> None:
     run, _ = await suspended(web, other)
-    began = time.monotonic()
-    shown, at = await awaited(web, run, 0.5)
-    assert shown["status"] == "suspended"
-    assert 0.5 <= at - began < 1
+    for one in tries(1):
+        began = time.monotonic()
+        shown, at = await awaited(web, run, 0.5)
+        assert shown["status"] == "suspended"
+        one.took = at - began
+        assert one.took >= 0.5
     told = await start(web, "trial.sleep", {"seconds": 3600}, wait_seconds=0.5)
+    if told["run"]["status"] == "running":  # it gets there by itself, and not always at once
+        told = await start(web, "trial.sleep", {"seconds": 3600}, wait_seconds=10)
     assert (told["status"], told["run"]["status"]) == ("waiting", "waiting")
 
 
 async def test_a_stop_is_an_end_too(web: httpx.AsyncClient) -> None:
-    run = (await start(web, "trial.sleep", {"seconds": 3600}))["run_id"]
-    waiting = asyncio.create_task(awaited(web, run))
-    await asyncio.sleep(0.5)
-    began = time.monotonic()
-    good(await web.post(f"/runs/{run}/stop", json={}))
-    shown, at = await waiting
-    assert shown["status"] == "canceled"
-    assert at - began < 0.5, at - began
+    for one in tries(0.5):
+        run = (await start(web, "trial.sleep", {"seconds": 3600}))["run_id"]
+        waiting = asyncio.create_task(awaited(web, run))
+        await asyncio.sleep(0.5)
+        began = time.monotonic()
+        good(await web.post(f"/runs/{run}/stop", json={}))
+        shown, at = await waiting
+        assert shown["status"] == "canceled"
+        one.took = at - began
 
 
 async def test_a_run_whose_host_is_elsewhere_is_waited_for_as_well(web: httpx.AsyncClient) -> None:
     good(await web.put("/bodies/ends.remote", json={"build": {"implementation": "a" * 64}, "effects": []}))
-    held = good(await web.post("/executions", json={"body": "ends.remote", "input": None, "holder": "host-1"}))
-    waits = [asyncio.create_task(awaited(web, held["run_id"])) for _ in range(3)]
-    await asyncio.sleep(1.5)
     close = {"op": "close", "status": "success", "result": 7}
-    began = time.monotonic()
-    path = f"/executions/{held['execution_id']}/journal"
-    good(await web.post(path, json={"epoch": held["lease"]["epoch"], "operations": [close]}))
-    for shown, at in await asyncio.gather(*waits):
-        assert shown["result"] == 7
-        assert at - began < SOON + 0.1, at - began
+    for one in tries(SOON + 0.1):
+        held = good(await web.post("/executions", json={"body": "ends.remote", "input": None, "holder": "host-1"}))
+        waits = [asyncio.create_task(awaited(web, held["run_id"])) for _ in range(3)]
+        await asyncio.sleep(1.5)
+        began = time.monotonic()
+        path = f"/executions/{held['execution_id']}/journal"
+        good(await web.post(path, json={"epoch": held["lease"]["epoch"], "operations": [close]}))
+        answers = await asyncio.gather(*waits)
+        assert {shown["result"] for shown, _ in answers} == {7}
+        one.took = max(at for _, at in answers) - began
 
 
 async def test_who_leaves_takes_nothing_along(web: httpx.AsyncClient, other: Party) -> None:
-    run, token = await suspended(web, other)
-    for _ in range(5):
-        with pytest.raises(httpx.ReadTimeout):
-            await web.get(f"/runs/{run}", params={"wait_seconds": 25}, timeout=0.1)
-    one = asyncio.create_task(awaited(web, run))
-    await asyncio.sleep(0.3)
-    await ended(web, token, one)
+    impatient = httpx.Timeout(60, read=0.1)
+    for one in tries(SOON + 0.02):
+        run, token = await suspended(web, other)
+        for _ in range(5):
+            with pytest.raises(httpx.ReadTimeout):
+                await web.get(f"/runs/{run}", params={"wait_seconds": 25}, timeout=impatient)
+        waiting = asyncio.create_task(awaited(web, run))
+        await asyncio.sleep(0.3)
+        one.took = await ended(web, token, waiting)
     assert (await start(web, "trial.row", {}, wait_seconds=25))["run"]["result"] == 1
