@@ -155,13 +155,17 @@ async def test_an_event_wakes_every_execution_that_waits_for_it_and_each_once(qu
         ({"match": {"amount": "1250"}}, False),
         ({"match": {"by.card": 1}}, False),
         ({"match": {"missing": {"$exists": False}}}, True),
+        ({"match": {"grains": 1.2345678901234567e20}}, True),
+        ({"match": {"grains": {"$lt": 1.2345678901234567e20}}}, False),
         ({"match": {}}, True),
     ],
 )
 async def test_a_wait_is_for_what_it_names(quay: Quay, asked: dict[str, Any], fits: bool) -> None:
     early, late = await quay.opened(), await quay.opened("other")
     await quay.apply(late.fence, wait(**asked))
-    seq = await quay.arrive("order-7", "customer-1", data={"amount": 1250, "by": {"card": True}})
+    seq = await quay.arrive(
+        "order-7", "customer-1", data={"amount": 1250, "by": {"card": True}, "grains": 1.2345678901234567e20}
+    )
     [outcome] = await quay.apply(early.fence, wait(**asked))
     assert isinstance(outcome, Recorded) == fits
     assert bool(await quay.substrate.refresh(late.fence)) == fits

@@ -76,6 +76,18 @@ async def test_a_dry_run_names_the_live_interests_that_match(desk: Desk) -> None
     assert (found[0].subject, found[0].expires_at) == ("root", after(desk.now, 60))
 
 
+@pytest.mark.clause("records.interests", "records.dry-run", "catalog.grants")
+async def test_a_stored_pattern_means_what_it_meant_when_its_number_is_written_with_the_digits_of_an_integer(
+    desk: Desk,
+) -> None:
+    below = {"size": {"$lt": 1.2345678901234567e20}}
+    made = await look(desk, "ann", below)
+    narrow = desk.seen_by(await desk.credential("nar", grant("publish", kinds=[KIND], match=below)))
+    assert (made.match, await reached(narrow, {"size": 3})) == (below, ["ann"])
+    with pytest.raises(Forbidden):
+        await reached(narrow, {"size": 1.2345678901234567e20})
+
+
 @pytest.mark.clause("records.dry-run")
 async def test_a_dry_run_writes_nothing_and_refuses_what_a_publication_would(desk: Desk) -> None:
     await look(desk, "ann")

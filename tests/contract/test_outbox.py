@@ -97,6 +97,16 @@ async def test_a_filter_over_what_entries_tell_may_name_any_path(host: Store) ->
             await play.declare("one", Declaration("there", ("*",), (), bad))
 
 
+async def test_a_filter_may_name_a_number_that_is_written_with_the_digits_of_an_integer(host: Store) -> None:
+    play = await Play.begin(host)
+    await play.declare("one", Declaration("there", ("*",), (), {"n": {"$gte": 1.2345678901234567e20}}))
+    await entered(
+        play, *(Event(f"run{number}", "x", {"n": n}) for number, n in enumerate((1e19, 1.2345678901234567e20, 1e21)))
+    )
+    await OutboxFanOut().fire(host.db(), play.now, "one")
+    assert await told(play) == ["run1", "run2"]
+
+
 async def test_an_entry_whose_record_is_gone_fits_no_filter(host: Store) -> None:
     play = await Play.begin(host)
     await play.declare("one", Declaration("there", ("record.published",), ("parcels",), {}))

@@ -249,7 +249,9 @@ class Credentials:
 
 def grants_of(text: str) -> tuple[Grant, ...]:
     """The grants that a credential's row holds."""
-    return tuple(Grant(frozenset(grant["actions"]), tuple(grant["kinds"]), grant.get("match")) for grant in json.loads(text))
+    return tuple(
+        Grant(frozenset(grant["actions"]), tuple(grant["kinds"]), grant.get("match")) for grant in canonical.stored(text)
+    )
 
 
 def _grant_data(grant: Grant) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Over the bodies of one declared kind a filter may name its declared paths, and o
 over what an entry itself tells may name any path.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,12 +44,12 @@ def check(match: Mapping[str, Any], kind: Kind | None) -> str:
 
 def match_of(stored: str) -> Mapping[str, Any]:
     """The pattern as it was declared."""
-    found: Mapping[str, Any] = json.loads(stored)["match"]
+    found: Mapping[str, Any] = canonical.stored(stored)["match"]
     return found
 
 
 def read(stored: str) -> tuple[Pattern, bool]:
     """The pattern of a stored filter, and whether it is about bodies of records rather than the data of entries."""
-    found = json.loads(stored)
+    found = canonical.stored(stored)
     types = found["paths"]
     return parse(found["match"], AnyPath() if types is None else paths.declare(types)), types is not None

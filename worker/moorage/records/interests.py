@@ -5,7 +5,6 @@ that it will claim with, and says so again before it expires; from its expiry on
 records.interests, records.dry-run).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,7 +46,7 @@ class Interest:
     def of(cls, row: Row) -> "Interest":
         """The interest that a row holds."""
         return cls(
-            row["worker"], row["subject"], row["kind"], json.loads(row["match"]), row["created_at"], row["expires_at"]
+            row["worker"], row["subject"], row["kind"], canonical.stored(row["match"]), row["created_at"], row["expires_at"]
         )
 
 
@@ -147,7 +146,7 @@ def _reaches(kind: Kind, row: Row, body: Mapping[str, Any]) -> bool:
     if not owner.may("claim", kind.name):
         return False
     try:
-        wanted = parse(json.loads(row["match"]), kind.paths)
+        wanted = parse(canonical.stored(row["match"]), kind.paths)
     except PatternInvalid:
         # Its path was declared between the two reads.
         return False

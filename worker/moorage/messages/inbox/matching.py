@@ -5,7 +5,6 @@ the types, and whose data matches: what a wait does not name, it does not ask ab
 that the wait is found. The pattern has the one meaning that patterns have everywhere, over any path of the data.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,7 +54,7 @@ class Filter:
             return False
         if self.keys and not any(key in keys for key in self.keys):
             return False
-        return self.match is None or evaluate(_pattern(self.match), None if data is None else json.loads(data))
+        return self.match is None or evaluate(_pattern(self.match), None if data is None else canonical.stored(data))
 
 
 def _checked(match: Mapping[str, Any]) -> str:
@@ -65,10 +64,10 @@ def _checked(match: Mapping[str, Any]) -> str:
         raise PatternInvalid("the pattern is no JSON") from None
     if (size := canonical.size(text)) > EVENT_WAIT_MATCH_BYTES:
         raise RequestInvalid(f"the pattern of a wait has {size} bytes; at most {EVENT_WAIT_MATCH_BYTES} are taken")
-    parse(json.loads(text), AnyPath())
+    parse(canonical.stored(text), AnyPath())
     return text
 
 
 @lru_cache(maxsize=256)
 def _pattern(match: str) -> Pattern:
-    return parse(json.loads(match), AnyPath())
+    return parse(canonical.stored(match), AnyPath())

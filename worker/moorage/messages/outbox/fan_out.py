@@ -143,4 +143,4 @@ async def _bodies(db: Database, subjects: Sequence[str]) -> tuple[Mapping[str, A
     found = reading.ask(statements.BODIES, ids=ids, characters=int(WATCH_BYTES))
     await db.read(reading)
     missed = next((row["id"] for row in found.rows if row["body"] is None), None)
-    return {row["id"]: json.loads(row["body"]) for row in found.rows if row["body"] is not None}, missed
+    return {row["id"]: canonical.stored(row["body"]) for row in found.rows if row["body"] is not None}, missed
