@@ -654,6 +654,7 @@ class OneBody:
 HOURLY = Declaration("0 * * * *", None, "Europe/Paris", "enqueue", "all", 86_400_000, BodyTarget(ORDER.name, 1))
 TICKING = replace(HOURLY, target=RecordTarget(KIND, {"weight": 1}), overlap="skip")
 FIRST_WINDOW = Instant(NOW - NOW % 3_600_000 + 3_600_000)
+DECLARED = f"s@{NOW}"
 SECOND_WINDOW = Instant(FIRST_WINDOW + 3_600_000)
 FORGOTTEN = Instant(NOW + 401 * 86_400_000)
 
@@ -675,7 +676,7 @@ async def scheduled(world: World) -> None:
 async def fired(world: World) -> None:
     """A schedule of which a window came."""
     await scheduled(world)
-    await Schedules(means_of(world)).fire(world.store.db(), FIRST_WINDOW, "s")
+    await Schedules(means_of(world)).fire(world.store.db(), FIRST_WINDOW, DECLARED)
 
 
 async def ticking(world: World) -> None:
@@ -688,12 +689,12 @@ async def lined_up(world: World) -> None:
     """A schedule with a window that waits, and nothing before it any more."""
     await scheduled(world)
     for due in (FIRST_WINDOW, SECOND_WINDOW):
-        await Schedules(means_of(world)).fire(world.store.db(), due, "s")
+        await Schedules(means_of(world)).fire(world.store.db(), due, DECLARED)
     await world.store.sql("UPDATE runs SET status = 'canceled', ended_at = 1")
 
 
 async def fire_schedule(world: World, db: Database, _: Any) -> Any:
-    return await Schedules(means_of(world)).fire(db, FIRST_WINDOW, "s")
+    return await Schedules(means_of(world)).fire(db, FIRST_WINDOW, DECLARED)
 
 
 async def punctual(world: World) -> None:
@@ -702,11 +703,11 @@ async def punctual(world: World) -> None:
 
 
 async def fire_late(world: World, db: Database, _: Any) -> Any:
-    return await Schedules(means_of(world)).fire(db, Instant(FIRST_WINDOW + 1_800_000), "s")
+    return await Schedules(means_of(world)).fire(db, Instant(FIRST_WINDOW + 1_800_000), DECLARED)
 
 
 async def resume_queue(world: World, db: Database, _: Any) -> Any:
-    return await ScheduleQueue(means_of(world)).fire(db, SECOND_WINDOW, "s")
+    return await ScheduleQueue(means_of(world)).fire(db, SECOND_WINDOW, DECLARED)
 
 
 async def trigger_schedule(world: World, db: Database, _: Any) -> Any:
@@ -822,7 +823,7 @@ OPERATIONS = [
     Operation("timers.delete", timed, lambda w, db, _: timer_put.delete(db, w.caller, NOW, "timer", 1), TimerUnknown),
     Operation("timers.delete by key", timed, lambda w, db, _: timer_put.delete(db, w.caller, NOW, "timer", 1, w.key("t"))),
     Operation("timers.fire", timed, lambda w, db, _: fire.fire_timer(db, NOW, "timer", 1), TimerNotDue),
-    Operation("timers.fire again and again", timed_again, lambda w, db, _: Timers().fire(db, NOW, "timer")),
+    Operation("timers.fire again and again", timed_again, lambda w, db, _: Timers().fire(db, NOW, "timer@1")),
     Operation("kv.put", nothing, put_value, renews=True),
     Operation("kv.put by key", nothing, lambda w, db, _: put_value(w, db, _, w.key("kv"))),
     Operation("kv.delete", valued, lambda w, db, _: values.delete(db, w.caller, NOW, "space", "key")),

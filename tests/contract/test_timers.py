@@ -129,7 +129,7 @@ async def test_an_early_and_a_stale_firing_fail_and_change_nothing(desk: Desk) -
             await fire.fire_timer(desk.db(), Instant(desk.now + late), "t", revision)
     with pytest.raises(TimerNotDue):
         await fire.fire_timer(desk.db(), desk.now, "unknown", 1)
-    assert await Timers().fire(desk.db(), Instant(desk.now + 1999), "t") == 0
+    assert await Timers().fire(desk.db(), Instant(desk.now + 1999), "t@2") == 0
     assert await dump(desk.store) == before
     await fire.fire_timer(desk.db(), Instant(desk.now + 2000), "t", second.revision)
     with pytest.raises(TimerNotDue):

@@ -62,10 +62,10 @@ async def test_what_comes_between_a_look_and_a_firing_wins(tmp_path: Path, every
 
         await set_(desk, 0, every)
         later = Between(desk.db(), lambda: set_(desk, STEP, every))
-        assert await Timers().fire(later, desk.now, "t") == 0
+        assert await Timers().fire(later, desk.now, "t@1") == 0
         desk.now = Instant(desk.now + STEP)
         gone = Between(desk.db(), lambda: put.delete(desk.db(), desk.caller, desk.now, "t", 2))
-        assert await Timers().fire(gone, desk.now, "t") == 0
+        assert await Timers().fire(gone, desk.now, "t@2") == 0
         assert await events() == 0
         await set_(desk, 0, every)
         twice = Between(desk.db(), lambda: fire.fire_timer(desk.db(), desk.now, "t", 4))
@@ -77,8 +77,8 @@ async def test_what_comes_between_a_look_and_a_firing_wins(tmp_path: Path, every
         await set_(ann, 0, every)
         revoked = Between(desk.db(), lambda: store.sql("UPDATE credentials SET revoked_at = 1"))
         with pytest.raises(Unauthenticated):
-            await Timers().fire(revoked, desk.now, "t")
-        assert await Timers().fire(desk.db(), desk.now, "t") == 1
+            await Timers().fire(revoked, desk.now, "t@6")
+        assert await Timers().fire(desk.db(), desk.now, "t@6") == 1
         assert await events() == 1
         assert await store.sql("SELECT id FROM timers") == []
 

@@ -419,6 +419,7 @@ async def test_a_backfill_has_bounds(api: httpx.AsyncClient, house: House) -> No
     assert (await fill(1, Instant(NOON + 1))).status_code == 422
     assert (await fill(0)).status_code == 422
     assert (await fill(most)).json() == {"windows": most, "queued": most}
+    assert (await fill(most)).json() == {"windows": most, "queued": 0}
     house.now = after(house.now, 61)
     full = await api.post("/schedules/s/backfill", json={"start": render(NOON), "end": render(Instant(NOON + 1))})
     assert [full.status_code, full.json()["code"]] == [409, "ScheduleConflict"]
@@ -549,7 +550,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cron": "* * * * *", "catch_up_seconds": int(CATCH_UP_SECONDS) + 1}, "/catch_up_seconds"),
     ({"cron": "* * * * *", "catch_up_seconds": -1}, "/catch_up_seconds"),
     ({"cron": "* * * * *", "target": {}}, "/target"),
-    ({"cron": "* * * * *", "target": {"body": "echo", "record": {"kind": "tick", "body": {}}}}, "/target"),
+    ({"cron": "* * * * *", "target": 1}, "/target"),
+    ({"cron": "* * * * *", "target": {"body": "echo", "record": {"kind": "tick", "body": {}}}}, "/target/body"),
+    ({"cron": "* * * * *", "target": {"body": "echo", "scop": "a"}}, "/target/scop"),
+    ({"cron": "* * * * *", "target": {"record": {"kind": "tick", "body": []}}}, "/target/record/body"),
+    ({"cron": "* * * * *", "target": {"record": {"kind": "tick"}}}, "/target/record/body"),
     ({"cron": "* * * * *", "target": {"record": {"kind": "artifact", "body": {}}}}, "/kind"),
     ({"cron": "* * * * *", "target": {"body": "echo", "input": "x" * 70_000}}, "/target"),
 ]
@@ -593,6 +598,9 @@ async def test_a_preview_stores_nothing_and_agrees_with_the_schedule(api: httpx.
     own = (await api.get("/schedules/s/next", params={"count": most})).json()["items"]
     assert [one.pop("trigger_id") for one in own] == [f"s@{one['window_start']}" for one in told]
     assert own == told
+    ending = {"every_seconds": HOUR, "timezone": "Asia/Tokyo", "after": "9999-12-31T13:00:00Z", "count": 3}
+    last = (await api.post("/schedules/preview", json=ending)).json()["items"]
+    assert [one["local"] for one in last[:2]] == ["9999-12-31T23:00:00+09:00", "9999-12-31T15:00:00+00:00"]
     later = (await api.get("/schedules/s/next", params={"count": 1, "after": told[4]["window_start"]})).json()["items"]
     assert later[0]["window_start"] == told[5]["window_start"]
     assert (await api.get("/schedules/s/next", params={"count": most + 1})).status_code == 422

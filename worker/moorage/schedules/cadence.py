@@ -226,11 +226,15 @@ def _cron(text: str, where: ZoneInfo) -> Cron:
 
 
 def local(instant: Instant, timezone: str) -> str:
-    """The instant as a clock in the zone shows it, RFC 3339 with the zone's offset then."""
+    """The instant as a clock in the zone shows it, RFC 3339 with the zone's offset then; in UTC past the year 9999."""
     moment = datetime.fromtimestamp(instant // 1000, UTC) + timedelta(milliseconds=instant % 1000)
-    return moment.astimezone(zone(timezone)).isoformat()
+    try:
+        return moment.astimezone(zone(timezone)).isoformat()
+    except OverflowError:
+        # Clocks there are in the year 10000 already.
+        return moment.isoformat()
 
 
-def take(cadence: Cadence, instant: Instant, count: int) -> list[Instant]:
-    """The first `count` starts past `instant`, or fewer."""
-    return list(islice(starts(cadence, instant), count))
+def take(cadence: Cadence, instant: Instant, count: int, until: Instant = LATEST) -> list[Instant]:
+    """The first `count` starts past `instant` and at or before `until`, or fewer."""
+    return list(islice(takewhile(lambda one: one <= until, starts(cadence, instant)), count))

@@ -9,7 +9,7 @@ from moorage.kernel.instants import Instant
 from moorage.kernel.limits import CATCH_UP_WINDOWS
 from moorage.schedules import statements
 from moorage.schedules.cadence import take
-from moorage.schedules.model import PREFIX, RecordTarget, Schedule, Window
+from moorage.schedules.model import PREFIX, RecordTarget, Schedule, State, Window
 from moorage.schedules.starting import Means, Outcome, advance, decide, look, noting, passed_over, start
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar, Transaction
@@ -20,8 +20,15 @@ GRACE_MS: Final = 120_000
 alarm comes within a minute."""
 
 
+async def _look(db: Database, now: Instant, item: str) -> tuple[Schedule | None, State | None]:
+    """The schedule of an item, unless it was declared anew meanwhile, and what has become of its next window."""
+    name, _, declared = item.rpartition("@")
+    schedule, came = await look(db, now, name)
+    return (schedule, came) if schedule is not None and str(schedule.updated_at) == declared else (None, None)
+
+
 class Schedules:
-    """Schedules of which a window has begun; an item is a schedule's name.
+    """Schedules of which a window has begun; an item is a schedule's name and when it was declared last.
 
     A window is late when the Clock was; it is missed when the next one has begun meanwhile, or when it is later than the
     schedule catches up with. What is missed and not caught up with is passed over, and noted as one.
@@ -37,7 +44,7 @@ class Schedules:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """See to one window, or pass over those that were missed; 0 when the schedule has changed meanwhile."""
-        schedule, came = await look(db, now, item)
+        schedule, came = await _look(db, now, item)
         first = None if schedule is None else schedule.next_at
         if schedule is None or first is None or first > now:
             return 0
@@ -79,8 +86,7 @@ class Schedules:
     ) -> int:
         following = wanted if wanted is not None else schedule.cadence.after(now)
         window = Window(first, following if following is not None else now)
-        missed = [first, *take(schedule.cadence, first, int(CATCH_UP_WINDOWS))]
-        count = sum(one < window.end for one in missed)
+        count = 1 + len(take(schedule.cadence, first, int(CATCH_UP_WINDOWS), Instant(window.end - 1)))
         tx = Transaction(now)
         tx.require(statements.UNCHANGED, ScheduleConflict(), **schedule.seen())
         noted = passed_over(schedule, window, None if count > CATCH_UP_WINDOWS else count)
@@ -106,14 +112,13 @@ def caught_up(schedule: Schedule, first: Instant, now: Instant) -> Instant | Non
     found = first if first >= horizon else cadence.after(Instant(horizon - 1))
     if found is None or found > now:
         return None
-    further = take(cadence, found, int(CATCH_UP_WINDOWS))
-    if len(further) == CATCH_UP_WINDOWS and further[-1] <= now:
+    if len(take(cadence, found, int(CATCH_UP_WINDOWS), now)) == CATCH_UP_WINDOWS:
         return max(found, cadence.last(now, int(CATCH_UP_WINDOWS))[0])
     return found
 
 
 class ScheduleQueue:
-    """Schedules with a window that waits and may have its turn; an item is a schedule's name."""
+    """Schedules with a window that waits and may have its turn; items are as those of Schedules."""
 
     name = "schedule_resumed"
     shard: Shard = "time"
@@ -125,12 +130,14 @@ class ScheduleQueue:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Start the window that has waited for longest; 0 when its turn has not come after all."""
-        schedule, _ = await look(db, now, item)
+        schedule, _ = await _look(db, now, item)
+        if schedule is None or schedule.paused:
+            return 0
         reading = Reading()
-        first = reading.ask(statements.FIRST_QUEUED, name=item)
+        first = reading.ask(statements.FIRST_QUEUED, name=schedule.name)
         await db.read(reading)
         row = first.first()
-        if schedule is None or schedule.paused or row is None:
+        if row is None:
             return 0
         if schedule.busy and not (row["backfill"] and isinstance(schedule.target, RecordTarget)):
             return 0

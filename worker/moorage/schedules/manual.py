@@ -99,11 +99,10 @@ async def backfill(
     tx = Transaction(now)
     caller.guard(tx)
     tx.require(statements.UNCHANGED, ScheduleConflict(), **schedule.seen())
-    room = {"more": len(windows), "most": int(SCHEDULE_QUEUE)}
-    tx.require(statements.HAS_ROOM, ScheduleConflict(FULL), name=name, **room)
     keys.remember(tx, key, {"windows": len(windows), "queued": 0})
     rows = (canonical.compact([one.start, one.end, one.trigger_id(name)]) for one in windows)
     added = [tx.run(statements.BACKFILL, name=name, windows=array) for array in json_arrays(rows)]
+    tx.require(statements.HAS_ROOM, ScheduleConflict(FULL), name=name, most=int(SCHEDULE_QUEUE))
     tx.run(statements.ADVANCE, name=name, started=None, new_next_at=schedule.next_at)
     keys.note(tx, key, statements.BACKFILLED, name=name, windows=len(windows))
     told = {"start": render(first), "end": render(end), "windows": len(windows)}

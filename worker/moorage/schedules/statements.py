@@ -161,14 +161,17 @@ WHERE schedule_triggers.state IN ('skipped', 'coalesced', 'failed')
 RETURNING window_start
 """
 
-# The line has room for so many more windows.
+# No more windows wait than the line has room for.
 HAS_ROOM = """
-SELECT 1 WHERE CAST(:more AS INTEGER) + (
+SELECT 1 WHERE (
     SELECT count(*) FROM schedule_triggers INDEXED BY schedule_triggers_queued WHERE schedule = :name AND state = 'queued'
 ) <= CAST(:most AS INTEGER)
 """
 
-_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_fired' AND f.item = s.name)"
+# What the Clock sees to is a schedule as it was declared, paused or resumed last: one that was set aside and is declared
+# anew is another item.
+_ITEM = "s.name || '@' || s.updated_at"
+_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_fired' AND f.item = {_ITEM})"
 
 # The start of the first window of all schedules.
 EARLIEST = f"""
@@ -177,14 +180,14 @@ SELECT s.next_at AS due FROM schedules AS s WHERE s.next_at IS NOT NULL AND {_NO
 
 # The schedules of which a window has begun.
 DUE = f"""
-SELECT s.name AS item, s.next_at AS due FROM schedules AS s WHERE s.next_at <= :now AND {_NOT_ASIDE}
+SELECT {_ITEM} AS item, s.next_at AS due FROM schedules AS s WHERE s.next_at <= :now AND {_NOT_ASIDE}
 ORDER BY s.next_at, s.name LIMIT CAST(:limit AS INTEGER)
 """
 
 # Schedules whose first waiting window may have its turn, and since when: what was started last has ended, or, where records
 # are published after the fact, nothing need end.
 _READY = f"""
-SELECT s.name AS item, max(q.created_at, coalesce(r.ended_at, c.ended_at, q.created_at)) AS due
+SELECT {_ITEM} AS item, max(q.created_at, coalesce(r.ended_at, c.ended_at, q.created_at)) AS due
 FROM schedules AS s INDEXED BY schedules_waiting
 CROSS JOIN schedule_triggers AS q ON q.schedule = s.name AND q.window_start = (
     SELECT min(w.window_start) FROM schedule_triggers AS w INDEXED BY schedule_triggers_queued
@@ -192,7 +195,7 @@ CROSS JOIN schedule_triggers AS q ON q.schedule = s.name AND q.window_start = (
 ) {_CURRENT}
 WHERE s.waiting = 1 AND s.paused = 0
     AND (NOT coalesce({_BUSY}, 0) OR (q.backfill = 1 AND s.target ->> '$.record' IS NOT NULL))
-    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_resumed' AND f.item = s.name)
+    AND NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_resumed' AND f.item = {_ITEM})
 """
 EARLIEST_READY = f"SELECT due FROM ({_READY}) ORDER BY due LIMIT 1"
 READY = f"SELECT item, due FROM ({_READY}) WHERE due <= :now ORDER BY due, item LIMIT CAST(:limit AS INTEGER)"

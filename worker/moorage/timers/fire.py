@@ -72,7 +72,8 @@ async def _fire(db: Database, now: Instant, timer: Timer, *, alive: bool) -> Non
 
 
 class Timers:
-    """The Clock's class of work that fires timers; an item is a timer's id."""
+    """The Clock's class of work that fires timers; an item is a timer's id and revision, `reminder-7@3`, so that one that
+    failed and is set anew is tried at its own instant."""
 
     name = "timer_fired"
     shard: Final = "time"
@@ -81,9 +82,10 @@ class Timers:
     page = statements.DUE
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
-        """Fire one timer; 0 when it is gone, or was set to a later instant meanwhile."""
-        found, alive = await _read(db, now, item)
-        if found is None or found.fire_at > now:
+        """Fire one timer; 0 when it is gone, or was set anew meanwhile."""
+        timer, _, revision = item.rpartition("@")
+        found, alive = await _read(db, now, timer)
+        if found is None or str(found.revision) != revision or found.fire_at > now:
             return 0
         try:
             await _fire(db, now, found, alive=alive)

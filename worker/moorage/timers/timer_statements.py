@@ -93,11 +93,13 @@ WHERE id = :id
 
 REMOVE = "DELETE FROM timers WHERE id = :id"
 
-_DUE = """
+# What the Clock fires is a timer at a revision: one that was set aside and is set anew is another item.
+_ITEM = "timers.id || '@' || timers.revision"
+_DUE = f"""
 FROM timers
-WHERE NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'timer_fired' AND f.item = timers.id)
+WHERE NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'timer_fired' AND f.item = {_ITEM})
 """.strip()
 
 # The earliest timer that is not set aside, and those whose time has come.
 EARLIEST = f"SELECT fire_at AS due {_DUE} ORDER BY fire_at LIMIT 1"
-DUE = f"SELECT id AS item, fire_at AS due {_DUE} AND fire_at <= :now ORDER BY fire_at, id LIMIT CAST(:limit AS INTEGER)"
+DUE = f"SELECT {_ITEM} AS item, fire_at AS due {_DUE} AND fire_at <= :now ORDER BY fire_at, id LIMIT CAST(:limit AS INTEGER)"

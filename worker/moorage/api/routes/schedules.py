@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 from starlette.responses import Response
 
 from moorage.api.answers import Answer, nothing, page
@@ -50,7 +50,7 @@ from moorage.kernel.limits import (
     SCHEDULE_PREVIEW,
 )
 from moorage.schedules import declare, manual, preview
-from moorage.schedules.model import BodyTarget, CatchUp, Declaration, Overlap, RecordTarget, State, Target
+from moorage.schedules.model import BodyTarget, CatchUp, Declaration, Overlap, RecordTarget, Schedule, State, Target
 from moorage.schedules.starting import Means
 
 api = router("schedules")
@@ -114,6 +114,16 @@ class RecordTargetSent(Sent):
         return RecordTarget(told.kind, told.body, told.metadata, told.priority)
 
 
+def _of_its_field(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Read a target as what its field says it is, so that what is wrong with it is told by the path that it has."""
+    if isinstance(value, dict):
+        return (RecordTargetSent if "record" in value else BodyTargetSent).model_validate(value)
+    return handler(value)
+
+
+TargetSent = Annotated[BodyTargetSent | RecordTargetSent, WrapValidator(_of_its_field)]
+
+
 class ScheduleSent(CadenceSent):
     """A schedule. Its windows start a run or publish a record, as whoever declares it.
 
@@ -124,7 +134,7 @@ class ScheduleSent(CadenceSent):
     overlap: Overlap = "skip"
     catch_up: CatchUp = "last"
     catch_up_seconds: float = Field(default=86400, ge=0, le=int(CATCH_UP_SECONDS))
-    target: BodyTargetSent | RecordTargetSent
+    target: TargetSent
     paused: bool = False
 
     def declaration(self) -> Declaration:
@@ -149,7 +159,7 @@ class PreviewSent(CadenceSent):
     overlap: Overlap = "skip"
     catch_up: CatchUp = "last"
     catch_up_seconds: float = Field(default=86400, ge=0, le=int(CATCH_UP_SECONDS))
-    target: BodyTargetSent | RecordTargetSent | None = None
+    target: TargetSent | None = None
     paused: bool = False
 
 
@@ -242,12 +252,17 @@ def means(request: ApiRequest) -> Means:
     return Means(ports.kinds, ports.bodies, ports.blobs, ports.settings.runners)
 
 
+def _wake(request: ApiRequest, schedule: Schedule) -> None:
+    """Tell the Clock of its next window, or that what waits may have its turn now."""
+    request.wake(request.now if schedule.queued and not schedule.paused else schedule.next_at, "time")
+
+
 @api.put("/schedules/{name}", response_model=ScheduleShown, responses=_CREATED | fails(*_DECLARING, KindConflict))
 async def put_schedule(request: ApiRequest, name: Name, sent: ScheduleSent) -> Response:
     """Declare a schedule, or declare it anew. It acts as the caller. The same declaration again changes nothing; another
     cadence counts from now."""
     stored, new = await declare.put(request.db, means(request), request.caller, request.now, name, sent.declaration())
-    request.wake(stored.next_at, "time")
+    _wake(request, stored)
     return Answer(stored.answer(), 201 if new else 200)
 
 
@@ -289,7 +304,7 @@ async def pause_schedule(request: ApiRequest, name: Name) -> Response:
 async def resume_schedule(request: ApiRequest, name: Name) -> Response:
     """Let a paused schedule go on, from the next window on."""
     stored = await declare.set_paused(request.db, request.caller, request.now, name, False)
-    request.wake(request.now if stored.queued else stored.next_at, "time")
+    _wake(request, stored)
     return Answer(stored.answer())
 
 
