@@ -5,10 +5,11 @@ What goes are the record and its edges to its parents. What stays is its history
 which is never used again. A record stays longer than its age says while
 
     a record that names it as a parent is ready or claimed,
-    more than RETENTION_CHILDREN records name it as a parent, or
+    more than RETENTION_CHILDREN records name it as a parent,
+    a delivery of what happened to it is pending, or
     an Idempotency-Key under which it was published, failed, cancelled or requeued may still ask for it.
 
-The first two are looked at again after as long as the record has been ended already, from ten minutes to a day. A record
+The first three are looked at again after as long as the record has been ended already, from ten minutes to a day. A record
 that outlives its parent keeps the parent's id among its `parents`, for a record never changes; lineage ends there.
 """
 

@@ -10,13 +10,24 @@ from moorage.records.statements import RETURNED_COLUMNS, of_end
 
 _ENDED_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.ended_at / 1000.0, 'unixepoch')"
 
-# A live record descends from it; or it has more children than may be asked.
+# Something that happened to it is still to be delivered, and names it as where it is read. An event's id begins with the
+# position of its entry, so it is found by that; where nothing waits to be delivered nothing is looked for.
+_UNTOLD = """
+    EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_in_order WHERE state = 'pending') AND EXISTS (
+        SELECT 1 FROM history AS h CROSS JOIN deliveries AS d INDEXED BY deliveries_by_event
+            ON d.event_id > printf('dom_%016d_', h.position) AND d.event_id < printf('dom_%016d`', h.position)
+        WHERE h.subject = r.id AND d.state = 'pending'
+    )
+""".strip()
+
+# A live record descends from it; it has more children than may be asked; or it is still to be told of.
 _NEEDED = f"""(
     (SELECT count(*) FROM (SELECT 1 FROM record_parents WHERE parent = r.id LIMIT {RETENTION_CHILDREN + 1}))
         > {RETENTION_CHILDREN}
     OR EXISTS (
         SELECT 1 FROM record_parents AS p JOIN records AS c ON c.id = p.child WHERE p.parent = r.id AND c.ended_at IS NULL
     )
+    OR {_UNTOLD}
 )"""
 
 # When a kind with retention next has something to look at: its longest ended record, and the first held one.
