@@ -407,6 +407,26 @@ async def test_records_are_backfilled_without_waiting(api: httpx.AsyncClient, ho
     assert [one["state"] for one in await triggers(api)] == ["started"] * 14
 
 
+@pytest.mark.clause("schedules.window")
+async def test_a_backfilled_record_takes_no_place_of_one_that_has_not_ended(api: httpx.AsyncClient, house: House) -> None:
+    await declare_kind(api)
+    await put(api, target=RECORD, overlap="skip")
+    await pass_time(house, HOUR)
+    [live] = await triggers(api)
+    sent = {"start": "2027-05-01T10:00:00Z", "end": "2027-05-01T12:30:00Z"}
+    assert (await api.post("/schedules/s/backfill", json=sent)).json() == {"windows": 3, "queued": 3}
+    await drain(house)
+    assert (await api.get("/schedules/s")).json()["current"]["record"] == live["record"]
+    assert (
+        await api.post("/claims", json={"kind": "tick", "worker": "w", "limit": 9, "lease_seconds": 7200})
+    ).status_code == 200
+    for one in await triggers(api):
+        if one["backfill"]:
+            assert (await api.post(f"/claims/{one['record']}/settle", json={"epoch": 1})).status_code == 200
+    await pass_time(house, HOUR)
+    assert (await states(api))[-2:] == [("13:00", "started"), ("14:00", "skipped")]
+
+
 async def test_a_backfill_has_bounds(api: httpx.AsyncClient, house: House) -> None:
     await put(api, target=WAITING, every_seconds=60)
     most = int(SCHEDULE_BACKFILL)

@@ -139,12 +139,14 @@ class ScheduleQueue:
         row = first.first()
         if row is None:
             return 0
-        if schedule.busy and not (row["backfill"] and isinstance(schedule.target, RecordTarget)):
+        # Records of a past range are published beside what comes by itself, and hold none of that up.
+        beside = bool(row["backfill"]) and isinstance(schedule.target, RecordTarget)
+        if schedule.busy and not beside:
             return 0
         window = Window(row["window_start"], row["window_end"])
 
         def note(tx: Transaction, outcome: Outcome) -> None:
-            taking_turn(tx, schedule, window, outcome)
+            taking_turn(tx, schedule, window, outcome, beside=beside)
 
         try:
             await start(db, self._means, now, schedule, window, note)
@@ -153,11 +155,12 @@ class ScheduleQueue:
         return 1
 
 
-def taking_turn(tx: Transaction, schedule: Schedule, window: Window, outcome: Outcome) -> None:
-    """Store the outcome of a window that waited. The commit raises ScheduleConflict when it waits no more."""
+def taking_turn(tx: Transaction, schedule: Schedule, window: Window, outcome: Outcome, *, beside: bool) -> None:
+    """Store the outcome of a window that waited; `beside` what was started last, which stays that. The commit raises
+    ScheduleConflict when it waits no more."""
     tx.require(statements.UNCHANGED, ScheduleConflict(), **schedule.seen())
     where: dict[str, Scalar] = {"name": schedule.name, "window_start": window.start}
     tx.require(statements.IS_QUEUED, ScheduleConflict(), **where)
     tx.run(statements.END_QUEUED, **where, **outcome.columns())
-    advance(tx, schedule, window if outcome.state == "started" else None, schedule.next_at)
+    advance(tx, schedule, window if outcome.state == "started" and not beside else None, schedule.next_at)
     append(tx, CLOCK, outcome.event(schedule.name, window))
