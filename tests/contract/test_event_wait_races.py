@@ -194,6 +194,22 @@ async def test_an_event_for_more_executions_than_one_transaction_wakes(quay: Qua
     assert len(await quay.store.sql("SELECT * FROM history WHERE type = 'event.routed'")) == 1
 
 
+@pytest.mark.clause("waits.match", "inbox.two-checkpoints")
+async def test_waits_that_an_event_does_not_fit_cost_a_reading_a_page_and_no_transaction(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "EXECUTIONS", 2)
+    executions = sorted([await quay.opened() for _ in range(7)], key=lambda one: one.execution_id)
+    for number, execution in enumerate(executions):
+        await quay.apply(execution.fence, wait(look_back=0.0, keys=[], types=["payment.received"], match={"n": number}))
+    for n, trips in ((9, 5), (6, 5), (2, 6)):
+        seq = await quay.send(data={"n": n})
+        db = quay.store.db()
+        assert await quay.route(seq, db) == 1
+        assert db.cost.trips == trips
+        assert (await quay.event(seq))["disposition"] == ("unmatched" if n == 9 else "woke")
+
+
 # --- an event against its timeout -------------------------------------------------------------------------------------
 
 

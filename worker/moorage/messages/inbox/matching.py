@@ -54,7 +54,7 @@ class Filter:
             return False
         if self.keys and not any(key in keys for key in self.keys):
             return False
-        return self.match is None or evaluate(_pattern(self.match), None if data is None else canonical.stored(data))
+        return self.match is None or evaluate(_pattern(self.match), None if data is None else _value(data))
 
 
 def _checked(match: Mapping[str, Any]) -> str:
@@ -71,3 +71,9 @@ def _checked(match: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=256)
 def _pattern(match: str) -> Pattern:
     return parse(canonical.stored(match), AnyPath())
+
+
+@lru_cache(maxsize=1)
+def _value(data: str) -> Any:
+    """The data of an event, which is read once for all waits that it is held against one after the other."""
+    return canonical.stored(data)

@@ -75,8 +75,9 @@ class _Choice:
 async def route(db: Database, now: Instant, seq: int) -> int:
     """Route one event; the waits that it woke just now, and 1 where it woke none but is routed now; 0 when it was before.
 
-    Two round trips, two more for each further page of executions. It may be called as often as one likes, and by several at
-    once. Raises EventMatched when waits end faster than they can be read; nothing is lost then.
+    Two round trips; for each further page of executions one more, and another where it wakes some of them. It may be called
+    as often as one likes, and by several at once. Raises EventMatched when waits end faster than they can be read; nothing
+    is lost then.
     """
     woken = 0
     after = ""
@@ -86,16 +87,17 @@ async def route(db: Database, now: Instant, seq: int) -> int:
             if event is None:
                 return woken
             chosen = [_woken(first, seq) for first, *_ in _fitting(event, event["data"], waits)]
-            tx = Transaction(now)
-            _wake(tx, [seq], chosen)
-            if last is None:
-                _mark(tx, [seq])
-            try:
-                await db.commit(tx)
-            except Routed:
-                return woken
-            except EventMatched:
-                break
+            if chosen or last is None:
+                tx = Transaction(now)
+                _wake(tx, [seq], chosen)
+                if last is None:
+                    _mark(tx, [seq])
+                try:
+                    await db.commit(tx)
+                except Routed:
+                    return woken
+                except EventMatched:
+                    break
             woken += len(chosen)
             if last is None:
                 return max(1, woken)
