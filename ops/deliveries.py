@@ -73,7 +73,7 @@ def show(
 
 @app.command()
 def redeliver(
-    deliveries: Annotated[list[str] | None, typer.Argument(metavar="[DELIVERY]...", help="The deliveries' ids.")] = None,
+    deliveries: Annotated[list[str] | None, typer.Argument(metavar="DELIVERY", help="The deliveries' ids.")] = None,
     state: Annotated[str, typer.Option(help="Instead of ids: those that are dead, delivered or canceled.")] = "dead",
     subscription: _Subscription = None,
     destination: _Destination = None,
@@ -163,7 +163,7 @@ def summary(
         return
     print(f"the outbox is {_took(lag) if lag else '0 s'} behind\n")
     rows = [_summary_row(one) for one in found]
-    columns = ("destination", "circuit", "pending", "oldest", "tries", "dead", "delay", "longest", "blocked until")
+    columns = ("destination", "circuit", "pending", "oldest", "tries", "dead", "delay", "longest", "blocked until", "why")
     remote.print_table(columns, rows, numbers=columns[2:8])
 
 
@@ -268,6 +268,7 @@ def _summary_row(one: DestinationSummary) -> tuple[object, ...]:
         _took(None if delay is None else delay.mean),
         _took(None if delay is None else delay.longest),
         one.wire()["blocked_until"],
+        one.reason,
     )
 
 

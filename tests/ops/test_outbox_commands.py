@@ -77,6 +77,7 @@ def test_the_summary_and_the_tail(run: Run, told: list[str], transport: Lossy) -
     assert [(one["destination"], one["pending"]) for one in summary["items"]] == [("crm", 3)]
     table = run("deliveries", "summary").stdout.splitlines()
     assert table[0] == "the outbox is 0 s behind"
+    assert table[2].split()[-1] == "why"
     assert table[3].split()[:3] == ["crm", "closed", "3"]
     followed = lines(run("deliveries", "tail", "--limit", "3", "--json"))
     assert [one["delivery_id"] for one in followed] == told

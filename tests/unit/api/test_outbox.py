@@ -170,6 +170,8 @@ async def test_bad_declarations_are_refused_and_nothing_is_stored(
     answer = await api.put("/subscriptions/bad", json=sent)
     assert answer.status_code in (status, 400), answer.text
     assert answer.json()["code"] == code
+    if "from" in declared:
+        assert [one["pointer"] for one in answer.json()["errors"]] == ["/from"]
     assert (await told(api.get("/subscriptions")))["items"] == []
 
 

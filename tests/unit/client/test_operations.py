@@ -211,11 +211,18 @@ async def test_what_is_told_is_subscribed_to_followed_and_asked_for_again(moorag
     coming = asyncio.ensure_future(anext(follower))
     await world.advance(2)
     assert (await coming).state == "canceled"
+    # A burst of more than one page is told whole.
+    await moorage.records.publish_batch([Draft("doc", {"n": n}) for n in range(1, 121)])
+    await world.house.advance(1)
+    coming = asyncio.ensure_future(anext(follower))
+    await world.advance(2)
+    burst = [await coming, *[await anext(follower) for _ in range(119)]]
+    assert len({one.delivery_id for one in burst} - {first.delivery_id, second.delivery_id}) == 120
     await follower.aclose()
     assert (await moorage.deliveries.redeliver(first.delivery_id, "yes")).generation == 2
     assert await moorage.deliveries.redeliver_many("back", destination="there") == ([], None)
     summary = await moorage.deliveries.summary()
-    assert [(one.destination, one.pending) for one in summary.items] == [("there", 2)]
+    assert [(one.destination, one.pending) for one in summary.items] == [("there", 122)]
     await moorage.wire.call("PUT", "/bodies/work", {"build": {"implementation": "a" * 64}})
     run = await moorage.runs.start("work", None, notify=["there"])
     assert [one.destination for one in await moorage.runs.completions(run.run_id)] == ["there"]

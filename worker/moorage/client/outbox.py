@@ -249,15 +249,23 @@ class Deliveries:
 
     async def follow(self, seconds: float = 2.0, **wanted: Any) -> AsyncGenerator[Delivery, None]:
         """The newest deliveries, each when it is made and whenever its state, its attempts or its generation changes, by
-        looking every so many seconds, for ever. `wanted` as `page` takes it. Of what changes long after it was made, and of
-        more than a page at once, nothing is told."""
+        looking every so many seconds, for ever. `wanted` as `page` takes it. A burst is told up to PAGE_ITEMS at once;
+        of what changes long after it was made nothing is told."""
         seen: dict[str, tuple[str, int, int]] = {}
         while True:
-            page = await self.page(**wanted, newest_first=True, limit=_FOLLOWED)
+            found = await self._newest(wanted, max(seen, default=None))
             known, seen = seen, {}
-            for one in reversed(page.items):
+            for one in reversed(found):
                 stands = (one.state, one.attempts, one.generation)
                 if known.get(one.delivery_id) != stands:
                     yield one
                 seen[one.delivery_id] = stands
             await self._wire.timing.sleep(seconds)
+
+    async def _newest(self, wanted: Mapping[str, Any], last: str | None) -> list[Delivery]:
+        """The newest deliveries, as many as are followed, or more where more were made after `last`."""
+        found = list((await self.page(**wanted, newest_first=True, limit=_FOLLOWED)).items)
+        if last is not None and len(found) == _FOLLOWED and found[-1].delivery_id > last:
+            found = list((await self.page(**wanted, newest_first=True, limit=int(PAGE_ITEMS))).items)
+            return [one for one in found if one.delivery_id > last]
+        return found

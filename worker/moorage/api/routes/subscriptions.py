@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Path
-from pydantic import Field
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from starlette.responses import Response
 
 from moorage.api.answers import Answer, page
@@ -41,6 +41,17 @@ _Names = Annotated[list[str], Field(max_length=int(SUBSCRIPTION_TYPES))]
 _Position = Annotated[int, Field(ge=0, le=2**53 - 1)]
 
 
+def _start(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    """One sentence for all that is neither, at the member itself: pydantic's are one for each, beneath it."""
+    try:
+        return read(value)
+    except ValidationError:
+        raise ValueError("must be `now` or a position of history, 0 or more") from None
+
+
+_From = Annotated[_Position | Literal["now"] | None, WrapValidator(_start)]
+
+
 class SubscriptionSent(Sent):
     """What is told to whom. `types` are types of entries of history, `record.published`, or prefixes as `record.*` or `*`;
     `kinds` keeps only entries of these kinds. `filter` is a pattern: over the bodies of records where every type is one of
@@ -52,7 +63,7 @@ class SubscriptionSent(Sent):
     destination: str = Field(min_length=1, max_length=int(ID_CHARACTERS))
     filter: JsonObject | None = None
     paused: bool = False
-    from_: _Position | Literal["now"] | None = Field(default=None, alias="from")
+    from_: _From = Field(default=None, alias="from")
 
 
 class PauseSent(Sent):
