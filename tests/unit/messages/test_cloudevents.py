@@ -173,6 +173,10 @@ def test_what_is_wrong_with_a_header_is_told_at_its_name() -> None:
         with pytest.raises(RequestInvalid) as caught:
             read(None, {**HEADERS, f"ce-{name}": value}, b"")
         assert [one["pointer"] for one in caught.value.errors or ()] == [f"/headers/ce-{name}"]
+    for content_type in ("text", "text/plain; " + "x" * 1024):
+        with pytest.raises(RequestInvalid) as caught:
+            read(content_type, HEADERS, b"x")
+        assert [one["pointer"] for one in caught.value.errors or ()] == ["/headers/content-type"]
 
 
 # --- what an event is -----------------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ EVENT_BATCH = Limit(100, "events", "events accepted in one request")
 EVENT_BATCH_BYTES = Limit(1_500_000, "bytes", "events accepted in one request, as canonical JSON together")
 EVENT_KEYS = Limit(16, "keys", "keys by which one event is found")
 EVENT_RETENTION_SECONDS = Limit(
-    7 * 86400, "seconds", "how long an event is kept, and a second delivery of it recognized, once it was routed"
+    7 * 86400, "seconds", "how long an event is kept, and a second delivery of it recognized, after its acceptance"
 )
 EVENT_WAIT_KEYS = Limit(16, "keys", "keys, and types, of one wait for an event")
 EVENT_WAIT_MATCH_BYTES = Limit(16_384, "bytes", "canonical JSON of the pattern of a wait for an event")

@@ -122,6 +122,8 @@ def binary(content_type: str | None, headers: Mapping[str, str], raw: bytes) -> 
             raise refused(f"/headers/ce-{name}", "is no attribute", "data is the body, and its type the Content-Type")
     if content_type is not None and content_type.strip():
         attributes["datacontenttype"] = content_type.strip()
+        if (problem := _problem_of_text("datacontenttype", attributes["datacontenttype"])) is not None:
+            raise refused("/headers/content-type", problem)
     draft = _draft(attributes, f"/headers/{_PREFIX}")
     if not raw:
         return check(draft)
