@@ -282,6 +282,12 @@ async def test_keys_belong_to_one_work_for_ever(root: httpx.AsyncClient) -> None
     for sent in ({"work": "", "keys": [KEY]}, {"work": "w", "keys": []}, {"work": "w", "keys": [KEY, KEY]}):
         problem(await root.put("/correlations", json=sent), 422, "RequestInvalid")
     problem(await root.put("/correlations", json={"work": "w", "keys": [{**KEY, "source": "a b"}]}), 422, "RequestInvalid")
+    for work in ("orders 8", "orders/8/", "/orders/8", "orders//8", "..", "é"):
+        problem(await root.put("/correlations", json={"work": work, "keys": [other]}), 400, "IdInvalid")
+    assert (await root.get("/correlations", params=other)).json()["items"] == []
+    for work, key in (("run_01m9tj4e609svt54wcp1z43hrt", "1"), ("orders/7/ship+0123456789abcdef", "2")):
+        sent = {"work": work, "keys": [{"source": "/shop", "external_id": key}]}
+        assert (await root.put("/correlations", json=sent)).status_code == 200
 
 
 @pytest.mark.clause("inbox.correlation")

@@ -16,6 +16,7 @@ from moorage.kernel.limits import CORRELATIONS, EVENT_ATTRIBUTE_CHARACTERS, SCOP
 from moorage.kernel.refusals import refused
 from moorage.messages.inbox import correlate
 from moorage.messages.inbox.correlate import ExternalKey
+from moorage.runs.scopes import check_derived
 
 api = router("events")
 
@@ -48,6 +49,7 @@ class CorrelationsShown(Shown):
 @api.put("/correlations", response_model=CorrelationsShown, responses=fails(CorrelationConflict))
 async def attach_keys(request: ApiRequest, sent: CorrelationSent) -> Response:
     """Attach keys to a work, all or none. A key belongs to one work, for ever; the same again changes nothing."""
+    check_derived(sent.work)  # no run could ever open under another, and the key would be its own all the same
     keys = [one.key() for one in sent.keys]
     attached = await correlate.attach(request.db, request.caller, request.now, sent.work, keys)
     return Answer({"items": [one.answer() for one in attached]})
