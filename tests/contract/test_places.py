@@ -91,6 +91,8 @@ async def test_a_destination_is_declared_whole_and_declared_again(store: Store) 
         {"secret": "hush-1"},
         {"secret": "env:hush-1"},
         {"secret": "env:MOORAGE_ROOT_TOKEN"},
+        {"secret": "env:MOORAGE_DERIVATION_KEYS"},
+        {"secret": "env:OTEL_EXPORTER_OTLP_HEADERS"},
         {"secret": ""},
     ],
 )

@@ -58,7 +58,9 @@ _TYPE_PLACE = (
 )
 
 _SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
-_ROOT_SECRET = "MOORAGE_ROOT_TOKEN"  # noqa: S105 - the name of a binding
+_OWN_SECRETS: Final = ("MOORAGE_", "OTEL_")
+"""With this begin the names of what the product is configured with: the root token, the keys that tokens are made of, and
+the collector's credentials. None of it is anybody's to sign with or to send."""
 
 
 class Declared(BaseModel):
@@ -202,14 +204,14 @@ def check_subject(subject: str) -> None:
 def secret_name(reference: str, pointer: str) -> str | None:
     """The binding that `env:NAME` names, or None when the text is no such reference.
 
-    Raises RequestInvalid at `pointer` for a name that is not upper-case letters, digits and underscores, and for the
-    root token, which signs nothing.
+    Raises RequestInvalid at `pointer` for a name that is not upper-case letters, digits and underscores, and for
+    what the product itself is configured with, which is nobody's to sign with or to send.
     """
     if not reference.startswith("env:"):
         return None
     name = reference.removeprefix("env:")
     if _SECRET_NAME.fullmatch(name) is None:
         raise refused(pointer, "must name a secret as env:NAME, in upper-case letters, digits and underscores")
-    if name == _ROOT_SECRET:
-        raise refused(pointer, "must not be the root token")
+    if name.startswith(_OWN_SECRETS):
+        raise refused(pointer, "must not be one of the product's own, which begin with MOORAGE_ or OTEL_")
     return name
