@@ -1,9 +1,14 @@
 """The `moorage` command line. A subcommand's module is imported when that subcommand runs, so `--help` stays fast."""
 
+import errno
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -60,10 +65,26 @@ SUBCOMMANDS = {
 
 def main() -> None:
     """The console script's entry point. Exits 0 when the command did what it says, 1 when not, 2 on wrong usage."""
+    _settle_streams()
     try:
         assemble(sys.argv[1:])()
     except CommandFailed as failure:
         sys.exit(f"moorage: {failure}")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        with suppress(OSError):
+            sys.stdout.close()
+        sys.exit(f"moorage: what was done could not be printed: {error.strerror}")
+
+
+def _settle_streams() -> None:
+    """Let printing work wherever standard output leads: nowhere, or where not every character can be written."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lasts
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def assemble(arguments: list[str]) -> typer.Typer:

@@ -23,7 +23,7 @@ def create(
     ] = None,
     grants: Annotated[str | None, typer.Option(help="Grants as a JSON list, which may narrow them by patterns.")] = None,
     expires_at: Annotated[
-        datetime | None, typer.Option(help="Until when it is good.", formats=["%Y-%m-%dT%H:%M:%S%z"])
+        datetime | None, typer.Option(help="Until when it is good.", parser=remote.instant, metavar="INSTANT")
     ] = None,
     public: Annotated[
         bool, typer.Option("--public", help="For web pages, where everybody sees it: it may only publish.")

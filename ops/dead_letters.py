@@ -64,7 +64,7 @@ def show(
 @app.command()
 def requeue(
     reason: Annotated[str, typer.Option(help="Why they get another chance; history keeps it.")],
-    records: Annotated[list[str] | None, typer.Argument(metavar="[RECORD]...", help="The records' ids.")] = None,
+    records: Annotated[list[str] | None, typer.Argument(metavar="RECORD", help="The records' ids.")] = None,
     kind: Annotated[str | None, typer.Option(help="Instead of ids: every dead letter of this kind.")] = None,
     match: remote.Match = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="With --kind: at most so many, oldest first.")] = None,

@@ -1,6 +1,5 @@
 """`moorage events`: sending events, and looking at those that came in."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
@@ -11,6 +10,7 @@ import typer
 from moorage.client import Moorage, Problem
 from moorage.client.events import Event
 from moorage.kernel import canonical
+from moorage.kernel.errors import MoorageError
 from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES
 from ops import remote
 from ops.failure import CommandFailed
@@ -30,9 +30,11 @@ _COLUMNS = ("event", "accepted", "type", "source", "id", "keys", "became", "work
 @app.command()
 def send(
     type_: Annotated[
-        str | None, typer.Argument(metavar="[TYPE]", help="The event's type; without one, whole events are read.")
+        str | None, typer.Argument(metavar="TYPE", help="The event's type; without one, whole events are read.")
     ] = None,
-    data: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its data; '-' reads it from standard input.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="Its data: any JSON, @FILE, or - for standard input.")
+    ] = None,
     source: Annotated[str, typer.Option(help="Where it comes from: a URI reference.")] = "/moorage/cli",
     id_: Annotated[str | None, typer.Option("--id", help="Its id there. The same source and id are accepted once.")] = None,
     subject: Annotated[str | None, typer.Option(help="What it is about; waits find it by that.")] = None,
@@ -230,9 +232,9 @@ def _batches(lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
 
 def _event(line: bytes, number: int) -> dict[str, Any]:
     try:
-        event = json.loads(line)
-    except ValueError as error:
-        raise CommandFailed(f"line {number} is not JSON: {error}") from None
+        event = canonical.loads(line)
+    except MoorageError as refusal:
+        raise CommandFailed(f"line {number}: {refusal.detail}") from None
     if not isinstance(event, dict):
         raise CommandFailed(f"line {number} is not an event of CloudEvents 1.0")
     return event

@@ -147,7 +147,7 @@ async def _verify(moorage: Moorage, after: int, noted: Link | None, content: boo
 @app.command()
 def export(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to; an export there is continued. - is standard output.")
+        Path | None, typer.Argument(metavar="FILE", help="Where to; an export there is continued. - is standard output.")
     ] = None,
     after: After = 0,
     url: remote.Url = remote.DEFAULT_URL,

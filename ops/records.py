@@ -37,7 +37,7 @@ def publish(
     priority: Annotated[int, typer.Option(help="Larger is claimed earlier.")] = 0,
     not_before: Annotated[
         datetime | None,
-        typer.Option(help="Not claimed before this instant.", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"]),
+        typer.Option(help="Not claimed before this instant.", parser=remote.instant, metavar="INSTANT"),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", help="An id of your own choice, never reused.")] = None,  # noqa: A002
     key: Annotated[str | None, typer.Option(help="An Idempotency-Key: the same again publishes nothing new.")] = None,

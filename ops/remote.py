@@ -6,19 +6,24 @@ A command's module has a Typer `app`; each of its functions takes `Url`, `Token`
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from moorage.client import ClientFailure, DigestMismatch, Moorage, Patience, Problem
+from moorage.kernel import canonical
+from moorage.kernel.errors import MoorageError
 from ops.failure import CommandFailed
 
 T = TypeVar("T")
@@ -28,6 +33,12 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 
 _WIDEST = 100_000
 """Columns of a table in a pipe; nobody's terminal."""
+
+_WHOLE = 40
+"""Characters up to which a text in a table is never broken: ids, instants, names."""
+
+_FOLDED = 24
+"""The least width in which longer texts are folded."""
 
 Url = Annotated[str, typer.Option("--url", envvar="MOORAGE_URL", help="The deployment's address.")]
 Token = Annotated[
@@ -105,23 +116,39 @@ def tell(problem: Problem) -> None:
         console.print(Text(f"  request {problem.request_id}", style="dim"))
 
 
+def instant(text: str) -> datetime:
+    """An instant of the command line, for `parser=`. Raises typer.BadParameter unless it is RFC 3339 with its offset."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no instant, as 2027-01-01T02:00:00+01:00") from None
+    if moment.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} lacks its offset: a Z at its end for UTC, or one as +01:00")
+    return moment
+
+
 def json_argument(text: str | None, what: str) -> Any:
     """A JSON value from the command line: the text itself, `@file`, or `-` for standard input; None for none.
 
-    Raises typer.BadParameter, which is exit status 2, for anything else.
+    It is read as strictly as Moorage reads it, so that what is sent is what was written. Raises typer.BadParameter, which is
+    exit status 2, for anything else.
     """
     if text is None:
         return None
     try:
-        if text == "-":
-            return json.load(sys.stdin)
-        if text.startswith("@"):
-            return json.loads(Path(text[1:]).read_text(encoding="utf-8"))
-        return json.loads(text)
+        return canonical.loads(_written(text))
     except OSError as error:
         raise typer.BadParameter(f"{what}: {error.strerror}: {text[1:]}") from None
-    except ValueError as error:
-        raise typer.BadParameter(f"{what} is not JSON: {error}") from None
+    except MoorageError as refusal:
+        raise typer.BadParameter(f"{what}: {refusal.detail}") from None
+
+
+def _written(text: str) -> bytes:
+    if text == "-":
+        return sys.stdin.buffer.read()
+    if text.startswith("@"):
+        return Path(text[1:]).read_bytes()
+    return os.fsencode(text)
 
 
 def json_object(text: str | None, what: str) -> dict[str, Any]:
@@ -135,8 +162,12 @@ def json_object(text: str | None, what: str) -> dict[str, Any]:
 
 
 def json_line(value: Any) -> str:
-    """One JSON value on one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+    """One JSON value on one line; with escapes where standard output is not in UTF-8, so that it is JSON there too."""
+    return json.dumps(value, ensure_ascii=not _in_utf8(), separators=(",", ":")) + "\n"
+
+
+def _in_utf8() -> bool:
+    return (sys.stdout.encoding or "utf-8").lower().replace("_", "-") in ("utf-8", "utf8")
 
 
 def print_json(value: Any) -> None:
@@ -167,13 +198,36 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], numbers: Sequence[str] = ()) -> None:
-    """A table; the columns in `numbers` stand flush right. In a pipe no cell is cut."""
+    """A table; the columns in `numbers` stand flush right. In a pipe no cell is cut.
+
+    In a terminal only long texts are folded: an id that is broken over lines can be neither read nor copied. Where the
+    others need more room than there is, each row is names and values below one another.
+    """
+    cells = [[shown(cell) for cell in row] for row in rows]
+    console = Console(highlight=False)
+    widths = _fitting(columns, cells, console.width) if console.is_terminal else [None] * len(columns)
+    if widths is None:
+        for place, row in enumerate(cells):
+            sys.stdout.write("\n" * (place > 0))
+            print_facts(dict(zip(columns, row, strict=True)))
+        return
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(cell)) for cell in row))
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*map(Text, row))
     _print_wide(table)
+
+
+def _fitting(columns: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[int | None] | None:
+    """The width of each column, None for one that folds; None altogether where they do not fit, headers folded or not."""
+    texts = list(zip(*cells, strict=True)) if cells else [()] * len(columns)
+    for heads in ([[column] for column in columns], [column.split() for column in columns]):
+        widest = [max(map(cell_len, (*head, *column))) for head, column in zip(heads, texts, strict=True)]
+        widths = [width if width <= _WHOLE else None for width in widest]
+        if sum(width or _FOLDED for width in widths) + 2 * (len(columns) - 1) <= room:
+            return widths
+    return None
 
 
 class Told(Protocol):

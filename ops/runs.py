@@ -258,7 +258,7 @@ def restart(
 def export(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Where to, replaced only by a whole export; else standard output."),
+        typer.Argument(metavar="FILE", help="Where to, replaced only by a whole export; else standard output."),
     ] = None,
     body: BodyName = None,
     since: Since = None,

@@ -153,8 +153,16 @@ def trigger(
 @app.command()
 def backfill(
     name: _Name,
-    start: Annotated[str, typer.Option(help="Windows that began at this RFC 3339 instant or later.")],
-    end: Annotated[str, typer.Option(help="Windows that began before this RFC 3339 instant, which is past.")],
+    start: Annotated[
+        datetime,
+        typer.Option(help="Windows that began at this instant or later.", parser=remote.instant, metavar="INSTANT"),
+    ],
+    end: Annotated[
+        datetime,
+        typer.Option(
+            help="Windows that began before this instant, which is past.", parser=remote.instant, metavar="INSTANT"
+        ),
+    ],
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -163,8 +171,7 @@ def backfill(
 
     Example: moorage schedules backfill nightly --start 2027-01-01T00:00:00Z --end 2027-02-01T00:00:00Z
     """
-    first, last = _instant(start, "--start"), _instant(end, "--end")
-    made = remote.call(url, token, lambda moorage: moorage.schedules.backfill(name, first, last))
+    made = remote.call(url, token, lambda moorage: moorage.schedules.backfill(name, start, end))
     if as_json:
         remote.print_json(made.wire())
     else:
@@ -173,12 +180,15 @@ def backfill(
 
 @app.command("next")
 def next_(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The schedule's name.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The schedule's name.")] = None,
     cron: _Cron = None,
     every: _Every = None,
     timezone: _Zone = "UTC",
     count: Annotated[int | None, typer.Option(min=1, help="How many windows; 10 unless it is given.")] = None,
-    after: Annotated[str | None, typer.Option(help="Windows past this RFC 3339 instant, now unless it is given.")] = None,
+    after: Annotated[
+        datetime | None,
+        typer.Option(help="Windows past this instant; now unless it is given.", parser=remote.instant, metavar="INSTANT"),
+    ] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -189,13 +199,12 @@ def next_(
     """
     if (name is None) == (cron is None and every is None):
         raise typer.BadParameter("name a schedule, or give --cron or --every; not both")
-    past = None if after is None else _instant(after, "--after")
 
     async def ask(moorage: Moorage) -> list[Window]:
         if name is not None:
-            return await moorage.schedules.next(name, count, past)
+            return await moorage.schedules.next(name, count, after)
         cadence: dict[str, Any] = {"cron": cron, "every_seconds": every, "timezone": timezone}
-        return await moorage.schedules.preview(**cadence, count=count, after=past)
+        return await moorage.schedules.preview(**cadence, count=count, after=after)
 
     found = remote.call(url, token, ask)
     if as_json:
@@ -260,13 +269,3 @@ def _next(schedule: Schedule) -> str | None:
 
 def _why(one: Trigger) -> str | None:
     return None if one.error is None else one.error.get("code") or one.error.get("reason")
-
-
-def _instant(text: str, option: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{option} is not an instant: {text}") from None
-    if moment.tzinfo is None:
-        raise typer.BadParameter(f"{option} needs its offset: {text}Z")
-    return moment

@@ -21,9 +21,7 @@ def put(
     type_: Annotated[str, typer.Option("--type", help="The type of the event that it sends.")],
     at: Annotated[
         datetime | None,
-        typer.Option(
-            help="When it fires: an instant with its offset.", formats=["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"]
-        ),
+        typer.Option(help="When it fires: an instant with its offset.", parser=remote.instant, metavar="INSTANT"),
     ] = None,
     in_: Annotated[float | None, typer.Option("--in", min=0, help="Instead of --at: so many seconds from now.")] = None,
     every: Annotated[float | None, typer.Option(min=1, help="Again and again after so many seconds.")] = None,
