@@ -180,4 +180,9 @@ def _seconds(given: Seconds, name: str, most: int) -> float:
 def _texts(given: Iterable[str], name: str) -> list[str]:
     if isinstance(given, str):
         raise TypeError(f"run.wait_event takes a list of {name}, not one text")
-    return list(given)
+    texts = list(given)
+    for one in texts:
+        if not isinstance(one, str):
+            raise TypeError(f"run.wait_event takes {name} that are texts, not {one!r}")
+    # A set has another order in the next process, and a wait is found again by what it waits for, in its order.
+    return sorted(texts) if isinstance(given, (set, frozenset)) else texts

@@ -60,8 +60,8 @@ class Filter:
 def _checked(match: Mapping[str, Any]) -> str:
     try:
         text = canonical.dumps(dict(match))
-    except JsonInvalid:
-        raise PatternInvalid("the pattern is no JSON") from None
+    except JsonInvalid as error:
+        raise PatternInvalid(f"the pattern {error.detail}") from None
     if (size := canonical.size(text)) > EVENT_WAIT_MATCH_BYTES:
         raise RequestInvalid(f"the pattern of a wait has {size} bytes; at most {EVENT_WAIT_MATCH_BYTES} are taken")
     parse(canonical.stored(text), AnyPath())
