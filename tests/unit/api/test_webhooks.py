@@ -230,6 +230,23 @@ async def test_a_sender_that_goes_while_its_webhook_is_read_stores_nothing(
     assert events(house) == []
 
 
+async def test_a_key_that_is_rotated_while_a_webhook_is_read_loses_it_not(
+    shop: httpx.AsyncClient, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[int] = []
+
+    async def late(*arguments: Any, **told: Any) -> Any:
+        if not times:
+            await declare(shop, secrets=["new", SECRET])
+        times.append(1)
+        return await accept(*arguments, **told)
+
+    monkeypatch.setattr(route, "accept", late)
+    answer = await shop.post("/webhooks/shop", content=b"{}", headers=github(b"{}"))
+    assert (answer.status_code, answer.json()["added"], len(times)) == (202, True, 2)
+    assert len(events(house)) == 1
+
+
 async def test_what_the_sender_says_of_its_events_is_followed(root: httpx.AsyncClient, house: House) -> None:
     problem(await root.put("/senders/shop", json={**SENDER, "event": {"scope": "none"}}), 404, "ScopeUnknown")
     await root.put("/scopes/eu", json={})

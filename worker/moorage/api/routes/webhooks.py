@@ -6,10 +6,11 @@ from fastapi import Path
 from starlette.responses import Response
 
 from moorage.api.answers import Answer
-from moorage.api.auth import admit_sender
+from moorage.api.auth import as_sender
 from moorage.api.fields import ANY_BODY, Shown, fails
 from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
+from moorage.catalog.senders import Sender
 from moorage.kernel.errors import JsonInvalid, PayloadTooLarge, UnsupportedMediaType
 from moorage.messages.inbox import webhooks
 from moorage.messages.inbox.accept import accept, kept_until
@@ -53,15 +54,18 @@ async def take_webhook(request: ApiRequest, sender: Name) -> Response:
     webhooks.check_size(int(told) if told.isdecimal() and len(told) <= 15 else 0)
     raw = await request.body()
     webhooks.check_size(len(raw))
-    known = await admit_sender(request, sender, raw)
-    webhook = webhooks.Webhook.read(known, dict(request.headers), raw)
-    if webhook.challenge is not None:
-        return Answer({"challenge": webhook.challenge})
-    event, actor = webhook.event(), webhooks.actor_of(known)
-    [accepted] = await accept(request.db, request.caller, request.now, [event], actor=actor)
-    if accepted.added:
-        request.wake(kept_until(request.now), "upkeep")
-    answer: dict[str, Any] = {"event_id": accepted.event.event_id, "added": accepted.added}
-    if accepted.differs:
-        answer["content_differs"] = True
-    return Answer(answer, 202 if accepted.added else 200)
+
+    async def take(known: Sender) -> Response:
+        webhook = webhooks.Webhook.read(known, dict(request.headers), raw)
+        if webhook.challenge is not None:
+            return Answer({"challenge": webhook.challenge})
+        event, actor = webhook.event(), webhooks.actor_of(known)
+        [accepted] = await accept(request.db, request.caller, request.now, [event], actor=actor)
+        if accepted.added:
+            request.wake(kept_until(request.now), "upkeep")
+        answer: dict[str, Any] = {"event_id": accepted.event.event_id, "added": accepted.added}
+        if accepted.differs:
+            answer["content_differs"] = True
+        return Answer(answer, 202 if accepted.added else 200)
+
+    return await as_sender(request, sender, raw, take)
