@@ -7,6 +7,7 @@ import typer
 
 from moorage.client import Moorage
 from moorage.client.schedules import Schedule, Trigger, Window
+from moorage.kernel.limits import CATCH_UP_SECONDS, EVERY_SECONDS
 from ops import remote
 
 app = remote.group("Start bodies or publish records again and again, by cron or interval.")
@@ -15,7 +16,10 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.
 _Cron = Annotated[
     str | None, typer.Option(help="When: five fields of cron, or six with seconds before them; '*/5 * * * *'.")
 ]
-_Every = Annotated[float | None, typer.Option("--every", help="Instead of --cron: an interval in seconds.")]
+_Every = Annotated[
+    float | None,
+    typer.Option("--every", min=1, max=int(EVERY_SECONDS), help="Instead of --cron: an interval in seconds."),
+]
 _Zone = Annotated[str, typer.Option("--timezone", help="The IANA time zone in which cron is meant.")]
 
 
@@ -39,7 +43,9 @@ def put(
         typer.Option(help="What becomes of a window while what the one before started goes on."),
     ] = "skip",
     catch_up: Annotated[Literal["all", "last", "none"], typer.Option(help="Which missed windows still come.")] = "last",
-    catch_up_seconds: Annotated[float | None, typer.Option(help="Missed windows that are older never come.")] = None,
+    catch_up_seconds: Annotated[
+        float | None, typer.Option(min=0, max=int(CATCH_UP_SECONDS), help="Missed windows that are older never come.")
+    ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="Let nothing come until it is resumed.")] = False,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
