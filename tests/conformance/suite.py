@@ -20,7 +20,7 @@ from moorage.runs.model import Execution, Minted, Stop
 from moorage.runs.operations import Operation, Outcome
 from moorage.runs.substrate_port import Substrate
 from tests.unit.bodies import programs
-from tests.unit.bodies.memory import Clock
+from tests.unit.bodies.clock import Clock
 from tests.unit.bodies.programs import Outside, Program, program
 
 LEASE = 30.5

@@ -29,7 +29,7 @@ from moorage.store.transaction import Transaction
 from tests.conformance.guarded import GuardedConformance
 from tests.conformance.suite import Conformance
 from tests.contract.adapters import Store
-from tests.unit.bodies.memory import Clock
+from tests.unit.bodies.clock import Clock
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.unit.bodies.memory import Clock, Memory
+from tests.unit.bodies.clock import Clock
+from tests.unit.bodies.memory import Memory
 
 WINDOW = 3600
 

@@ -9,7 +9,7 @@ import httpx
 from moorage.bodies import Retry, Run, Sent, body, each
 from moorage.bodies.declare import Each
 from tests.unit.bodies.bank import Bank, declare
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 SECRET = "sk-live-0123456789abcdef"
 EFFECTS: list[str | Each] = ["before", each("pay"), "print", "proof", "late"]

@@ -13,8 +13,10 @@ from moorage.kernel.instants import Instant
 from moorage.runs.model import Execution
 from moorage.runs.operations import Operation, Outcome, Record
 from tests.unit.bodies import programs
-from tests.unit.bodies.memory import Memory, Row, World
+from tests.unit.bodies.memory import Memory
 from tests.unit.bodies.programs import Outside, Program, program
+from tests.unit.bodies.rows import Row
+from tests.unit.bodies.world import World
 
 PATIENCE = 300
 

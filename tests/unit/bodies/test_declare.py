@@ -10,7 +10,7 @@ from moorage.bodies import BodyMisdeclared, Registry, Run, body, each
 from moorage.bodies.digests import Sources
 from moorage.kernel import canonical
 from moorage.kernel.errors import BodyUnknown, InputInvalid
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 SAMPLE = "tests.unit.bodies.sample"
 

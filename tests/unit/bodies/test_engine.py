@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel
 
 from moorage.bodies import Run, Step, body, each
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 
 class Order(BaseModel):

@@ -1,5 +1,6 @@
 """Waiting for events in a body: what it is given, and what a replay finds again."""
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,8 @@ from moorage.kernel.errors import CapabilityUnwired, PatternInvalid, RequestInva
 from moorage.kernel.instants import after, render
 from moorage.kernel.limits import EVENT_LOOK_BACK_SECONDS, EVENT_WAIT_SECONDS
 from moorage.runs.model import CAPABILITIES
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 
 class Payment(BaseModel):
@@ -114,8 +116,11 @@ async def test_a_look_back_bounds_what_came_before() -> None:
     [
         ({}, RequestInvalid),
         ({"keys": "order-7"}, TypeError),
+        ({"keys": [7]}, TypeError),
+        ({"types": {None, "t"}}, TypeError),
         ({"keys": ["k", "k"]}, RequestInvalid),
         ({"keys": ["k"], "match": {"$nope": 1}}, PatternInvalid),
+        ({"keys": ["k"], "match": {"n": 2**53}}, PatternInvalid),
         ({"keys": ["k"], "timeout": -1}, ValueError),
         ({"keys": ["k"], "timeout": float("nan")}, ValueError),
         ({"keys": ["k"], "timeout": True}, ValueError),
@@ -138,6 +143,25 @@ async def test_what_is_no_wait_is_refused_before_anything_is_asked(wrong: dict[s
     await world.run("waits")
     assert isinstance(met[0], error)
     assert world.row.entries == {}
+
+
+@pytest.mark.clause("waits.match", "runs.effect-boundary")
+async def test_a_set_of_keys_is_the_same_wait_in_every_process() -> None:
+    class Backwards(set[str]):
+        """A set as another process may have it."""
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(sorted(super().__iter__(), reverse=True))
+
+    @body("waits", effects=["paid"])
+    async def waits(run: Run) -> list[Any]:
+        sets: list[Iterable[str]] = [{"a", "b", "c"}, Backwards("abc"), ["a", "b", "c"]]
+        found = [run.wait_event("paid", keys=keys, types=keys) for keys in sets]
+        return [len({one.key for one in found}), found[1].filter.keys]
+
+    world = World(waits)
+    assert await world.run("waits") == "success"
+    assert world.row.result == [1, ["a", "b", "c"]]
 
 
 @pytest.mark.clause("runs.unwired")

@@ -8,7 +8,8 @@ import pytest
 
 from moorage.bodies import ONCE, Retry, Run, StepFailed, body
 from moorage.bodies.fetch import Response
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 SECRET = "Bearer sk-live-0123456789abcdef"
 

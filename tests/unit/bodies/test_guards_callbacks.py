@@ -9,8 +9,8 @@ import pytest
 
 from moorage.bodies import Dispatch, Failed, InDoubt, Run
 from tests.unit.bodies.bank import WINDOW, declare
+from tests.unit.bodies.clock import START
 from tests.unit.bodies.harbor import SECRET, harbor, nothing
-from tests.unit.bodies.memory import START
 
 # --- callbacks of one's own -----------------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ from moorage.kernel.errors import ExecutionGuardBlocked
 from moorage.runs.model import Execution
 from moorage.runs.operations import AdmitGuard, Admitted, ReleaseGuard
 from tests.unit.bodies.bank import WINDOW, Bank, declare
-from tests.unit.bodies.memory import Memory, World
+from tests.unit.bodies.memory import Memory
 from tests.unit.bodies.payments import Program, guarded, payments_of, programs
+from tests.unit.bodies.world import World
 
 PATIENCE = 60
 EASY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

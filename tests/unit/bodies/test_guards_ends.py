@@ -11,7 +11,7 @@ from moorage.kernel.errors import ExecutionGuardBlocked
 from moorage.runs.model import Stop
 from tests.unit.bodies.bank import WINDOW, declare
 from tests.unit.bodies.harbor import begun, harbor, nothing, only_guard, paying, printing
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 # --- ends, while something is in flight -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.bodies import Run
 from tests.unit.bodies.harbor import harbor, nothing, only_guard
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 # --- entities -------------------------------------------------------------------------------------------------------------
 

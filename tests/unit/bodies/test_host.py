@@ -14,7 +14,8 @@ from moorage.journal.model import Fence, Lease
 from moorage.kernel.errors import StorageBindingUnavailable
 from moorage.runs.model import Stop
 from moorage.runs.observing import RunChange
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 EFFECTS: list[str | Each] = [each("one"), "hang", "late", "ask"]
 

@@ -9,7 +9,8 @@ import pytest
 from moorage.bodies import ChildFailed, Failed, Rejected, Run, Step, TimedOut, body, each
 from moorage.bodies.declare import Each
 from moorage.kernel.instants import render
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 EFFECTS: list[str | Each] = [each("one"), "bad", "ask", "kid", "other"]
 

@@ -12,7 +12,7 @@ from moorage.bodies.observe import Report
 from moorage.kernel.errors import ExecutionGuardBlocked, LeaseFenced
 from moorage.runs.observing import RunChange
 from moorage.runs.operations import Claim, Close, Operation, Suspend
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 SECRET = "sk-live-secret"
 

@@ -16,7 +16,8 @@ import pytest
 from moorage.bodies import Body, Run, StepFailed, body, each
 from moorage.journal.model import Entry, EntryKey, Value, input_hash
 from moorage.kernel.limits import JOURNAL_ENTRIES
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 
 async def nothing() -> int:

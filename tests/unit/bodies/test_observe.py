@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.bodies import Failed, Retry, Run, body, each
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 EFFECTS = [each("one")]
 

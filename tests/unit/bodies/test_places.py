@@ -6,7 +6,7 @@ import re
 import pytest
 
 from moorage.bodies import Failed, Run, body
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 
 @body("clumsy", effects=["look"])

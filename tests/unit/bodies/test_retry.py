@@ -13,7 +13,8 @@ from moorage.kernel.errors import FailureTag
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import RETRY_DELAY_MS, RETRY_FACTOR, RETRY_JITTER_MS, UPSTREAM_WAIT_SECONDS
 from moorage.kernel.retry_after import retry_after
-from tests.unit.bodies.memory import START, World
+from tests.unit.bodies.clock import START
+from tests.unit.bodies.world import World
 
 PLAIN = Retry(jitter_ms=0)
 

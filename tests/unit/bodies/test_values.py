@@ -7,7 +7,7 @@ import pytest
 from moorage.bodies import Failed, Run, StepFailed, body
 from moorage.bodies.values import Shape, Unrecordable, dump
 from moorage.kernel.limits import JSON_DEPTH, JSON_VALUES
-from tests.unit.bodies.memory import World
+from tests.unit.bodies.world import World
 
 
 def nested(levels: int) -> Any:
