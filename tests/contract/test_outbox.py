@@ -46,9 +46,9 @@ async def told(play: Play, name: str = "one") -> list[str]:
 @pytest.mark.clause("outbox.atomic")
 async def test_a_long_history_is_looked_at_in_batches_and_each_costs_what_it_tells(store: Store) -> None:
     play = await Play.begin(store)
-    await play.declare("one", Declaration("there", ("thing.*",)))
+    await play.declare("one", Declaration("there", ("timer.*",)))
     count = 2 * FAN_OUT_BATCH + 1
-    await entered(play, *(Event(f"s{number:04d}", "thing.made") for number in range(count)))
+    await entered(play, *(Event(f"s{number:04d}", "timer.made") for number in range(count)))
     looked = []
     db = store.db()
     while number := await OutboxFanOut().fire(db, play.now, "one"):
@@ -69,7 +69,7 @@ async def test_where_bodies_are_large_fewer_entries_are_looked_at(store: Store) 
     drafts = [Draft("parcels", {"weight": 1 + number % 3, "x": "y" * 450_000}, id=f"r{number}") for number in range(7)]
     for draft in drafts:
         await publish.publish(store.db(), play.kinds, play.caller, play.now, [draft])
-        await entered(play, Event("else", "thing.made"))
+        await entered(play, Event("else", "timer.made"))
     looked = []
     while number := await OutboxFanOut().fire(store.db(), play.now, "one"):
         looked.append(number)
@@ -81,7 +81,7 @@ async def test_where_bodies_are_large_fewer_entries_are_looked_at(store: Store) 
 async def test_a_filter_over_what_entries_tell_may_name_any_path(host: Store) -> None:
     play = await Play.begin(host)
     match = {"status": {"$in": ["failed", "canceled"]}, "error.tag": {"$ne": "Transient"}}
-    await play.declare("one", Declaration("there", ("run.closed", "other.*"), (), match))
+    await play.declare("one", Declaration("there", ("run.closed", "guard.*"), (), match))
     datas: list[dict[str, Any]] = [
         {"status": "failed"},
         {"status": "success"},

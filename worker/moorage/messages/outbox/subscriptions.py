@@ -29,6 +29,12 @@ State = Literal["active", "paused", "disabled"]
 _OWN: Final = "_"
 """With this begin the names of the product's own subscriptions."""
 
+SUBJECTS: Final = (
+    "artifact", "awakeable", "body", "correlation", "credential", "destination", "event", "execution", "guard", "holder",
+    "inbox", "interest", "kind", "kv", "record", "run", "schedule", "scope", "sender", "session", "subscription", "timer",
+)  # fmt: skip
+"""What entries of history may be about: their types' first words, without that of deliveries, which nobody is told of."""
+
 _TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*|([a-z][a-z0-9_.]*)?\*")
 _KIND = re.compile(r"[a-z][a-z0-9._-]{0,99}|[a-z][a-z0-9._-]{0,98}\*")
 
@@ -105,11 +111,10 @@ async def put(db: Database, kinds: Kinds, caller: Caller, now: Instant, name: st
     _check_name(name)
     _check_names(declaration.types, "/types", _TYPE, "a type of entries, as record.published, or a prefix with * at its end")
     _check_names(declaration.kinds, "/kinds", _KIND, "a kind's name, or a prefix with * at its end")
-    for index, type_ in enumerate(declaration.types):
-        if type_.startswith(NEVER_TOLD):
-            raise refused(f"/types/{index}", "is about deliveries, and what happens to them is told to nobody")
     if not declaration.types:
         raise refused("/types", "must name a type; * is all of them")
+    for index, type_ in enumerate(declaration.types):
+        _check_type(type_, f"/types/{index}")
     filter_ = None
     if declaration.filter is not None:
         filter_ = filters.check(declaration.filter, await _kind_of(db, kinds, now, declaration))
@@ -232,6 +237,16 @@ def _check_names(names: tuple[str, ...], pointer: str, pattern: re.Pattern[str],
     for index, name in enumerate(names):
         if len(name) > 100 or pattern.fullmatch(name) is None:
             raise refused(f"{pointer}/{index}", f"must be {what}")
+
+
+def _check_type(type_: str, pointer: str) -> None:
+    """Raise RequestInvalid for a type that no entry can have, so that nobody waits for what never comes."""
+    if type_.startswith(NEVER_TOLD):
+        raise refused(pointer, "is about deliveries, and what happens to them is told to nobody")
+    stem = type_.removesuffix("*")
+    if any(stem.startswith(f"{one}.") or (stem != type_ and f"{one}.".startswith(stem)) for one in SUBJECTS):
+        return
+    raise refused(pointer, "is no type of entries of history; an event's own type is for a filter on event.accepted")
 
 
 def _too_many() -> MoorageError:
