@@ -67,16 +67,19 @@ def settle(
         list[str] | None,
         typer.Option(help="""A record to publish as a result, as JSON: '{"kind":"summary","body":{}}'; repeatable."""),
     ] = None,
+    kv: Annotated[
+        str | None, typer.Option(help="""Values to put, as JSON: '{"importer":{"cursor":7}}'; null deletes a key.""")
+    ] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
 ) -> None:
-    """Consume a claimed record and publish its results in one transaction.
+    """Consume a claimed record, publish its results and put values, in one transaction.
 
     Example: moorage claims settle RECORD 1 --result '{"kind":"summary","body":{"pages":3}}'
     """
-    drafts = [_draft(one) for one in result or []]
-    done = remote.call(url, token, lambda moorage: moorage.claims.settle(Held(record, epoch), drafts))
+    drafts, values = [_draft(one) for one in result or []], remote.json_object(kv, "--kv")
+    done = remote.call(url, token, lambda moorage: moorage.claims.settle(Held(record, epoch), drafts, kv=values))
     if as_json:
         remote.print_json(done.wire())
         return

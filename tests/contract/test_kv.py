@@ -1,6 +1,7 @@
 """Small values by namespace and key, on each adapter."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,22 @@ from moorage.kernel.errors import (
     IdInvalid,
     KeyConflict,
     KeyUnknown,
+    LeaseFenced,
     PayloadTooLarge,
+    RecordUnknown,
     RequestInvalid,
+    SettlementConflict,
     Unauthenticated,
 )
 from moorage.kernel.limits import ID_CHARACTERS, KV_CHANGES, KV_VALUE_BYTES, PAGE_BYTES
 from moorage.kernel.pages import PageRequest
 from moorage.kv import changes, values
 from moorage.kv.model import Entry, changes_of
+from moorage.records import settle
+from moorage.records.model import ClaimRef, Draft, Settlement
 from moorage.store.transaction import Transaction
 from tests.contract.adapters import Store, dump, sqlite_store
-from tests.contract.desk import Desk, grant
+from tests.contract.desk import KIND, Desk, grant, ref
 
 pytestmark = pytest.mark.clause("kv.ops")
 
@@ -219,6 +225,43 @@ async def test_changes_join_the_transaction_of_what_they_belong_to(desk: Desk) -
     assert await get(desk, "k", "other") == {"deep": [True]}
     with pytest.raises(RequestInvalid):
         changes_of({"ns": {**many, "a": 1, "b": 2}, "other": {"k": 1}})
+
+
+async def test_a_settlement_changes_keys_in_its_transaction(desk: Desk) -> None:
+    await desk.declare()
+    await put(desk, "draft", "old")
+    await desk.publish_all([Draft(KIND, {"to": "a"}), Draft(KIND, {"to": "b"})])
+    held, other = ref(await desk.claim_one()), ref(await desk.claim_one())
+
+    async def end(who: Desk, claim: ClaimRef, wished: Mapping[str, Any], key: Key | None = None) -> Settlement:
+        result = Draft(KIND, {"to": "c"})
+        return await settle.settle(who.db(), who.kinds, who.caller, who.now, claim, [result], key, changes_of(wished))
+
+    wished: dict[str, Any] = {"ns": {"cursor": 7, "draft": None}, "other": {"k": [True]}}
+    worker = desk.seen_by(await desk.credential("ann", grant("publish", "claim", kinds=[KIND])))
+    before = await dump(desk.store)
+    for error, act in (
+        (Forbidden, end(worker, held, wished)),
+        (LeaseFenced, end(desk, ClaimRef(held.record, 9), wished)),
+        (RecordUnknown, end(desk, ClaimRef("never", 1), wished)),
+    ):
+        with pytest.raises(error):
+            await act
+    assert await dump(desk.store) == before
+    first = await end(desk, held, wished)
+    assert desk.cost.trips == 1
+    assert [await names(desk), await get(desk, "cursor"), await get(desk, "k", "other")] == [["cursor"], 7, [True]]
+    again = await end(desk, held, {"other": {"k": [True]}, "ns": {"draft": None, "cursor": 7}})
+    assert again == first
+    assert (await values.get(desk.db(), desk.caller, "ns", "cursor")).revision == 1
+    for changed in ({}, {"ns": {"cursor": 8}}, {**wished, "more": {"k": 1}}):
+        with pytest.raises(SettlementConflict):
+            await end(desk, held, changed)
+    once = desk.key("one", "settle")
+    assert await end(desk, other, {"ns": {"cursor": 8}}, once) == await end(desk, other, {"ns": {"cursor": 8}}, once)
+    await put(desk, "cursor", 9)
+    await end(desk, other, {"ns": {"cursor": 8}}, once)
+    assert await get(desk, "cursor") == 9
 
 
 async def test_a_namespace_is_granted_as_a_kind_of_its_name(desk: Desk) -> None:

@@ -87,3 +87,21 @@ def test_values_are_put_got_listed_and_deleted(run: Run) -> None:
         assert run("kv", "delete", "ns", "b").stdout == "deleted ns/b\n"
     assert "KeyUnknown" in run("kv", "get", "ns", "b", status=1).stderr
     run("kv", "put", "ns", "b", "{", status=2)
+
+
+@pytest.mark.clause("kv.ops")
+def test_a_claim_is_settled_with_its_values(run: Run) -> None:
+    run("kinds", "declare", "job")
+    run("records", "publish", "job", "{}")
+    [claim] = lines(run("claims", "take", "job", "--json"))
+    settle = ("claims", "settle", claim["record"]["id"], str(claim["lease"]["epoch"]))
+    many = json.dumps({"ns": dict.fromkeys(map(str, range(51)), 1)})
+    assert "/kv" in run(*settle, "--kv", many, status=1).stderr
+    assert "IdInvalid" in run(*settle, "--kv", '{"ns":{"a b":1}}', status=1).stderr
+    run(*settle, "--kv", "[]", status=2)
+    assert run("kv", "list", "ns", "--json").stdout == ""
+    for _ in range(2):
+        run(*settle, "--kv", '{"ns":{"cursor":7,"draft":null}}')
+    [cursor] = lines(run("kv", "list", "ns", "--json"))
+    assert (cursor["key"], cursor["value"], cursor["revision"]) == ("cursor", 7, 1)
+    assert "SettlementConflict" in run(*settle, status=1).stderr

@@ -59,9 +59,18 @@ class Claims:
         """Give a record back unworked; the attempt is not counted."""
         await self._on(claim, "release", {}, key=fresh_key())
 
-    async def settle(self, claim: Claim | Held, results: Sequence[Draft] = ()) -> Settlement:
-        """Consume a claimed record and publish its results, in one transaction. The same again answers the same."""
-        sent = {"results": [draft.wire() for draft in results]}
+    async def settle(
+        self,
+        claim: Claim | Held,
+        results: Sequence[Draft] = (),
+        *,
+        kv: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Settlement:
+        """Consume a claimed record, publish its results, and change values by namespace and key (None deletes), in one
+        transaction. The same again answers the same."""
+        sent: dict[str, Any] = {"results": [draft.wire() for draft in results]}
+        if kv:
+            sent["kv"] = {namespace: dict(keys) for namespace, keys in kv.items()}
         return Settlement.model_validate(await self._on(claim, "settle", sent, repeatable=True))
 
     async def renew_many(self, claims: Sequence[Claim | Held], lease_seconds: float | None = None) -> list[Lease | Problem]:

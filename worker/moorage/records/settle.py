@@ -1,4 +1,5 @@
-"""Settling a claim: consume the record and publish its results (clauses records.settle, records.settle-replay)."""
+"""Settling a claim: consume the record, publish its results and change keys (clauses records.settle, records.settle-replay,
+kv.ops)."""
 
 import hmac
 import json
@@ -23,6 +24,8 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant, render
 from moorage.kernel.limits import SETTLE_RESULTS
+from moorage.kv import changes
+from moorage.kv.model import Change
 from moorage.records import admission, publish, query, statements
 from moorage.records.claim import commit_fenced, done_before, fence
 from moorage.records.model import ClaimRef, Draft, Record, Settlement
@@ -39,18 +42,22 @@ async def settle(
     ref: ClaimRef,
     results: Sequence[Draft],
     key: Key | None = None,
+    changed: Sequence[Change] = (),
 ) -> Settlement:
-    """Consume a claimed record and publish its results, each naming it as parent, in one transaction.
+    """Consume a claimed record, publish its results, each naming it as parent, and change keys, in one transaction.
 
-    The same results again answer the first receipt, without those that the caller may not publish now; under a key, anything
-    else under it is a conflict. Raises RecordUnknown, Forbidden for a record that the caller may read and not claim,
-    LeaseFenced when another claim holds the record, LeaseExpired when this one ran out, SettlementConflict when this claim
-    settled it before with other results, IdempotencyConflict. Results are checked as published records are.
+    The same results and changes again answer the first receipt, without those results that the caller may not publish now;
+    under a key, anything else under it is a conflict. Raises RecordUnknown, Forbidden for a record that the caller may
+    read and not claim and for a namespace that it may not publish to, LeaseFenced when another claim holds the record,
+    LeaseExpired when this one ran out, SettlementConflict when this claim settled it before with other results or changes,
+    IdempotencyConflict. Results are checked as published records are.
     """
     if len(results) > SETTLE_RESULTS:
         raise RequestInvalid(f"a settlement has at most {SETTLE_RESULTS} results")
     check_publisher({draft.kind for draft in results})
-    digest = digest_of(results)
+    for namespace in {one.namespace for one in changed}:
+        caller.demand_whole("publish", namespace)
+    digest = digest_of(results, changed)
     children = [child(draft, ref.record) for draft in results]
     await admission.admit(db, kinds, caller, now, ref.record)
     for attempt in range(REPLANS):
@@ -80,6 +87,7 @@ async def settle(
             settlement_sha256=digest,
             receipt=canonical.dumps(receipt),
         )
+        changes.plan(tx, caller.subject, changed)
         inserted = publish.insert(tx, caller.subject, planned, keys.bound_until(tx, key)) if planned else []
         try:
             await commit_fenced(db, kinds, caller, now, tx, ref)
@@ -124,9 +132,10 @@ def child(draft: Draft, parent: str) -> Draft:
     return Draft(draft.kind, draft.body, (parent,), draft.metadata, draft.priority, draft.not_before, draft.id)
 
 
-def digest_of(results: Sequence[Draft]) -> str:
-    """What tells one settlement's results from another's."""
+def digest_of(results: Sequence[Draft], changed: Sequence[Change] = ()) -> str:
+    """What tells one settlement's results and changes from another's."""
     content = [
         [draft.kind, dict(draft.body), dict(draft.metadata), draft.priority, draft.not_before, draft.id] for draft in results
     ]
-    return canonical.digest(canonical.dumps(content))
+    keys_changed = sorted([one.namespace, one.key, one.text or ""] for one in changed)
+    return canonical.digest(canonical.dumps([content, keys_changed] if keys_changed else content))

@@ -45,6 +45,7 @@ from moorage.kernel.limits import (
     WAIT_SECONDS,
 )
 from moorage.kernel.refusals import refused
+from moorage.kv.model import changes_of
 from moorage.records import batches, claim, fail, settle
 from moorage.records.batches import Ending, Renewal
 from moorage.records.claim import Claims
@@ -115,6 +116,12 @@ class SettleSent(UnderEpoch):
     """The results to publish with the record as their parent."""
 
     results: list[ResultSent] = Field(default_factory=list, max_length=int(SETTLE_RESULTS))
+
+
+class SettleOneSent(SettleSent):
+    """The results, and the values that change with them: `kv` holds values by namespace and key, where null deletes."""
+
+    kv: dict[str, JsonObject] = Field(default_factory=dict)
 
 
 class ReceiptShown(Shown):
@@ -351,11 +358,21 @@ async def release_claim(request: ApiRequest, record: RecordId, sent: UnderEpoch)
     response_model=SettledShown,
     responses=fails(*_FENCED, SettlementConflict, KindUnknown, BodyInvalid, RecordExists, KindConflict, IdempotencyConflict),
 )
-async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleSent) -> Response:
-    """Consume a claimed record and publish its results. The same settlement again answers the first receipt."""
+async def settle_claim(request: ApiRequest, record: RecordId, sent: SettleOneSent) -> Response:
+    """Consume a claimed record, publish its results and change keys, in one transaction. The same settlement again answers
+    the first receipt."""
     drafts = [one.draft() for one in sent.results]
     ref = await _ref(request, record, sent)
-    done = await settle.settle(request.db, request.ports.kinds, request.caller, request.now, ref, drafts, request.key())
+    done = await settle.settle(
+        request.db,
+        request.ports.kinds,
+        request.caller,
+        request.now,
+        ref,
+        drafts,
+        request.key(),
+        changes_of(sent.kv),
+    )
     request.wake(shapes.earliest_wait(done.results), "records")
     request.wake(next_look(request.ports.kinds, done.record), "upkeep")
     results = [shapes.record(one) for one in done.results]
