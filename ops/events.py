@@ -1,7 +1,8 @@
 """`moorage events`: sending events, and looking at those that came in."""
 
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from moorage.client import Moorage, Problem
 from moorage.client.events import Event
+from moorage.client.keys import fresh_key
 from moorage.kernel import canonical
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES
@@ -24,6 +26,8 @@ _Key = Annotated[str | None, typer.Option(help="Only events that carry this key:
 _OfScope = Annotated[str | None, typer.Option("--scope", help="Only events of this scope.")]
 _Work = Annotated[str | None, typer.Option(help="Only events that belong to this work: the scope of runs.")]
 _Unrouted = Annotated[bool, typer.Option("--unrouted", help="Only events that are not routed yet.")]
+_OWN = frozenset({"specversion", "id", "source", "type", "subject", "data", "data_base64"})
+_PLACE = re.compile(r"/([0-9]+)((?:/.*)?)")
 _COLUMNS = ("event", "accepted", "type", "source", "id", "keys", "became", "work")
 
 
@@ -56,13 +60,13 @@ def send(
             raise typer.BadParameter("whole events are read from standard input; give a type, or none of this")
         _send_lines(scope, url, token, as_json)
         return
-    event: dict[str, Any] = {"source": source, **dict(_attribute(one) for one in extension or [])}
-    read = remote.json_argument(data, "DATA")
-
-    async def ask(moorage: Moorage) -> Event:
-        return await moorage.events.send(type_, read, id=id_, subject=subject, scope=scope, **event)
-
-    sent = remote.call(url, token, ask)
+    event: dict[str, Any] = {"specversion": "1.0", "id": id_ or fresh_key(), "source": source, "type": type_}
+    event |= dict(_attribute(one) for one in extension or [])
+    if subject is not None:
+        event["subject"] = subject
+    if (read := remote.json_argument(data, "DATA")) is not None:
+        event["data"] = read
+    sent = remote.call(url, token, lambda moorage: moorage.events.send_event(event, scope=scope))
     if as_json:
         remote.print_json(sent.wire())
     else:
@@ -200,34 +204,56 @@ async def _taken(moorage: Moorage, event: str) -> list[str]:
 
 def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -> None:
     """Send what stands on standard input in batches, each whole or not at all."""
+    sent = 0
 
-    async def ask(moorage: Moorage) -> int:
-        sent = 0
+    async def ask(moorage: Moorage) -> None:
+        nonlocal sent
         for batch in _batches(sys.stdin.buffer):
-            for one in await moorage.events.send_batch(batch, scope=scope):
-                sent += 1
-                if as_json:
+            try:
+                answers = await moorage.events.send_batch(list(batch.values()), scope=scope)
+            except Problem as problem:
+                raise _at_lines(problem, list(batch)) from None
+            sent += len(answers)
+            if as_json:
+                for one in answers:
                     remote.print_json(one.wire())
-        return sent
 
-    sent = remote.call(url, token, ask)
+    try:
+        remote.call(url, token, ask)
+    except (CommandFailed, typer.Exit):
+        if sent:
+            print(f"{sent} events were sent before", file=sys.stderr)
+        raise
     if not as_json:
         print(f"sent {sent} events")
 
 
-def _batches(lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
-    held: list[dict[str, Any]] = []
+def _batches(lines: Iterable[bytes]) -> Iterator[dict[int, dict[str, Any]]]:
+    """The events in batches, each by the number of its line."""
+    held: dict[int, dict[str, Any]] = {}
     size = 0
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         if held and (len(held) == EVENT_BATCH or size + len(line) > EVENT_BATCH_BYTES):
             yield held
-            held, size = [], 0
-        held.append(_event(line, number))
+            held, size = {}, 0
+        held[number] = _event(line, number)
         size += len(line)
     if held:
         yield held
+
+
+def _at_lines(problem: Problem, lines: Sequence[int]) -> Problem:
+    """What was wrong with a batch, told by where its events stand."""
+    if problem.status not in (400, 409, 413, 422):
+        return problem
+    told = f"one of lines {lines[0]} to {lines[-1]}: {problem.detail}"
+    for error in problem.errors[:1]:
+        if found := _PLACE.fullmatch(error["pointer"]):
+            told = f"line {lines[int(found[1])]}: {' '.join(filter(None, (found[2], error['message'])))}"
+    members = {**problem.members, "detail": told, "errors": []}
+    return Problem(problem.status, members, retry_after=problem.retry_after, request_id=problem.request_id)
 
 
 def _event(line: bytes, number: int) -> dict[str, Any]:
@@ -244,6 +270,8 @@ def _attribute(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter("an attribute is given as name=text", param_hint="--attribute")
+    if name in _OWN:
+        raise typer.BadParameter(f"{name} is given otherwise, see --help", param_hint="--attribute")
     return name, value
 
 

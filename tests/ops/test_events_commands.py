@@ -41,8 +41,32 @@ def test_events_are_sent_listed_shown_and_scoped(run: Run) -> None:
 
     run("events", "scope", made["event_id"], "nowhere", status=1)
     run("events", "send", "paid", "--attribute", "x", status=2)
+    for own in ("id", "source", "type", "subject", "data", "data_base64", "specversion"):
+        assert f"{own} is given otherwise" in run("events", "send", "paid", "--attribute", f"{own}=x", status=2).stderr
+    [extended] = lines(run("events", "send", "paid", "--attribute", "scope=a", "--attribute", "self=b", "--json"))
+    assert (extended["scope"], extended["event"]["scope"], extended["event"]["self"]) == (None, "a", "b")
     run("events", "send", "--id", "1", stdin="", status=2)
     assert "line 2 is no" in str(run("events", "send", stdin='{"a":1}\n[]\n', status=1).exception)
+
+
+def test_what_is_wrong_with_one_of_many_events_is_told_by_its_line_with_what_was_sent_before(run: Run) -> None:
+    event = {"specversion": "1.0", "source": "/batch", "type": "b"}
+    good = [{**event, "id": f"{n}"} for n in range(102)]
+
+    def refused(*last: dict[str, Any] | list[Any]) -> str:
+        done = run("events", "send", stdin=ndjson(good) + "\n" + ndjson(last), status=1)
+        assert "100 events were sent before" in done.stderr
+        return f"{done.stderr}{done.exception}"
+
+    assert "RequestInvalid: line 105: /source must be a URI reference" in refused(
+        {**event, "id": "x"}, {**event, "id": "y", "source": "a b"}
+    )
+    told = refused({**event, "id": "x", "causationid": "evt_nobody"})
+    assert "CausationUnknown: one of lines 101 to 104: The event names a cause" in told
+    assert "line 104" in refused([])
+    assert "sent" not in run("events", "send", stdin=ndjson([{}]), status=1).stderr
+    run("events", "send", "--scope", "nowhere", stdin=ndjson(good[:1]), status=1)
+    assert len(lines(run("events", "list", "--all", "--json"))) == 100
 
 
 def test_an_event_is_shown_with_whose_waits_have_taken_it(run: Run, house: House) -> None:
