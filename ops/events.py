@@ -204,16 +204,17 @@ async def _taken(moorage: Moorage, event: str) -> list[str]:
 
 def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -> None:
     """Send what stands on standard input in batches, each whole or not at all."""
-    sent = 0
+    sent = known = 0
 
     async def ask(moorage: Moorage) -> None:
-        nonlocal sent
+        nonlocal sent, known
         for batch in _batches(sys.stdin.buffer):
             try:
                 answers = await moorage.events.send_batch(list(batch.values()), scope=scope)
             except Problem as problem:
                 raise _at_lines(problem, list(batch)) from None
             sent += len(answers)
+            known += sum(not one.added for one in answers)
             if as_json:
                 for one in answers:
                     remote.print_json(one.wire())
@@ -225,7 +226,7 @@ def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -
             print(f"{sent} events were sent before", file=sys.stderr)
         raise
     if not as_json:
-        print(f"sent {sent} events")
+        print(f"sent {sent} events" + (f", {known} of them accepted before" if known else ""))
 
 
 def _batches(lines: Iterable[bytes]) -> Iterator[dict[int, dict[str, Any]]]:

@@ -65,8 +65,10 @@ def test_what_is_wrong_with_one_of_many_events_is_told_by_its_line_with_what_was
     assert "CausationUnknown: one of lines 101 to 104: The event names a cause" in told
     assert "line 104" in refused([])
     assert "sent" not in run("events", "send", stdin=ndjson([{}]), status=1).stderr
-    run("events", "send", "--scope", "nowhere", stdin=ndjson(good[:1]), status=1)
-    assert len(lines(run("events", "list", "--all", "--json"))) == 100
+    unknown = run("events", "send", "--scope", "nowhere", stdin=ndjson([{**event, "id": "z"}]), status=1).stderr
+    assert "ScopeUnknown: There is no scope" in unknown
+    assert run("events", "send", stdin=ndjson(good[99:])).stdout == "sent 3 events, 1 of them accepted before\n"
+    assert len(lines(run("events", "list", "--all", "--json"))) == 102
 
 
 def test_an_event_is_shown_with_whose_waits_have_taken_it(run: Run, house: House) -> None:
