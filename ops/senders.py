@@ -119,6 +119,8 @@ def _secret(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise typer.BadParameter(f"--secret: {error.strerror}: {text[1:]}") from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"--secret: this file is no text: {text[1:]}") from None
 
 
 def _row(one: Sender) -> tuple[object, ...]:

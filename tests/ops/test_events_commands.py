@@ -114,6 +114,8 @@ def test_senders_are_declared_listed_shown_and_deleted(run: Run, tmp_path: Path)
     assert declared.endswith("\nit sends to http://moorage.test/webhooks/shop\n")
     assert lines(run("senders", "list", "--json"))[0]["event"] is None
     run(*put, "--secret", "@/nowhere", status=2)
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    run(*put, "--secret", f"@{tmp_path / 'bytes'}", status=2)
     assert "RequestInvalid" in run("senders", "put", "x", "--scheme", "none", "--secret", "s", status=1).stderr
     assert run("senders", "delete", "shop").stdout == "deleted shop\n"
     assert "SenderUnknown" in run("senders", "show", "shop", status=1).stderr
