@@ -22,7 +22,14 @@ NIGHTS = [
     ("Australia/Lord_Howe", "2027-10-03"),
     ("Australia/Lord_Howe", "2027-04-04"),
     ("Africa/Casablanca", "2026-02-15"),
+    ("Africa/Casablanca", "2027-02-07"),
     ("America/St_Johns", "2027-11-07"),
+    ("Antarctica/Troll", "2027-03-28"),
+    ("Antarctica/Casey", "2010-03-05"),
+    ("Asia/Pyongyang", "2018-05-05"),
+    ("America/Caracas", "2007-12-09"),
+    ("Pacific/Apia", "2011-12-30"),
+    ("Pacific/Kwajalein", "1993-08-21"),
     ("Asia/Kolkata", "2027-03-28"),
 ]
 
@@ -70,6 +77,8 @@ def walked(text: str, timezone: str, seconds: list[int]) -> list[int]:
 @given(night=st.sampled_from(NIGHTS), minute=field, at=hour, offset=st.integers(0, 40 * 60))
 @example(night=("Australia/Lord_Howe", "2027-10-03"), minute="15", at="*/3", offset=0)
 @example(night=("Europe/Paris", "2027-10-31"), minute="30", at="2", offset=16 * 60)
+@example(night=("Pacific/Apia", "2011-12-30"), minute="30", at="2,23", offset=0)
+@example(night=("Pacific/Kwajalein", "1993-08-21"), minute="*/30", at="*", offset=0)
 def test_every_start_is_found_from_wherever_one_asks(night: tuple[str, str], minute: str, at: str, offset: int) -> None:
     timezone, day = night
     text = f"{minute} {at} * * *"

@@ -28,7 +28,7 @@ from moorage.schedules.zones import zone
 
 _DAY: Final = 86_400
 _CHANGE: Final = 3 * 3600
-"""More than any clock is ever moved by."""
+"""No clock was ever moved back by more."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a time of the wall
 _SECOND: Final = timedelta(seconds=1)
