@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from moorage.awakeables import resolve
 from moorage.store.sqlite import SqliteDatabase
 from moorage.store.transaction import Reading
 from tests.unit.api.conftest import ROOT, House
@@ -73,6 +74,28 @@ async def test_a_signature_over_the_exact_bytes_admits(hooked: httpx.AsyncClient
     headers = {**signed(raw), "content-type": "application/json", "authorization": ""}
     answer = await hooked.post(f"/awake/{token}?sender=gh", content=raw, headers=headers)
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.clause("awake.senders")
+@pytest.mark.parametrize(("secrets", "status"), [(["new", SECRET], 200), (["new"], 401)])
+async def test_a_key_is_rotated_while_its_webhook_is_read(
+    hooked: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, secrets: list[str], status: int
+) -> None:
+    token = await mint(hooked)
+    times: list[int] = []
+    really = resolve.resolve
+
+    async def late(*arguments: Any) -> Any:
+        times.append(1)
+        if len(times) == 1:
+            await hooked.put("/senders/gh", json={"scheme": "github", "secrets": secrets, "subject": "github"})
+        return await really(*arguments)
+
+    monkeypatch.setattr(resolve, "resolve", late)
+    headers = {**signed(b"{}"), "content-type": "application/json", "authorization": ""}
+    answer = await hooked.post(f"/awake/{token}?sender=gh", content=b"{}", headers=headers)
+    assert answer.status_code == status, answer.text
+    assert (await hooked.get(f"/awake/{token}")).json()["state"] == ("resolved" if status == 200 else "pending")
 
 
 @pytest.mark.clause("awake.senders")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from moorage.api import public
 from moorage.api.answers import Answer, page
-from moorage.api.auth import admit_sender
+from moorage.api.auth import as_sender
 from moorage.api.fields import (
     ANY_BODY,
     Cursor,
@@ -31,6 +31,7 @@ from moorage.api.requests import ApiRequest
 from moorage.api.routing import opened, router
 from moorage.awakeables import listing, mint, payloads, resolve
 from moorage.awakeables.model import Draft, Rejection, State
+from moorage.catalog.senders import Sender
 from moorage.kernel.errors import (
     AwakeableAlreadyResolved,
     AwakeableRejected,
@@ -164,14 +165,17 @@ async def resolve_awakeable(
     With `sender` the request is admitted by that sender's signature over the raw body, otherwise by a bearer token.
     """
     raw = await request.body()
+
+    async def act(_: Sender | None = None) -> Response:
+        payload = payloads.read(request.headers.get("content-type"), raw)
+        resolved = await resolve.resolve(request.db, request.caller, request.now, token, payload, request.ports.blobs)
+        return Response(resolved.payload, media_type="application/json")
+
     if sender is not None:
-        await admit_sender(request, sender, raw)
-    else:
-        await request.admit()
-        public.check_page(request.caller, request.headers)
-    payload = payloads.read(request.headers.get("content-type"), raw)
-    resolved = await resolve.resolve(request.db, request.caller, request.now, token, payload, request.ports.blobs)
-    return Response(resolved.payload, media_type="application/json")
+        return await as_sender(request, sender, raw, act)
+    await request.admit()
+    public.check_page(request.caller, request.headers)
+    return await act()
 
 
 @api.get("/awake/{token}", response_model=AwakeableShown, responses=fails(AwakeableUnknown))
