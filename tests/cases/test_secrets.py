@@ -14,6 +14,7 @@ import pytest
 from ops.local.edge import LocalEdge
 from tests.edge.client import bearer, client, declare, fresh, good, problem
 from tests.edge.edges import EdgeFactory
+from tests.edge.http import await_log
 
 pytestmark = [pytest.mark.edge, pytest.mark.clause("catalog.credentials")]
 
@@ -200,7 +201,7 @@ def test_c20_no_answer_holds_a_secret_but_the_one_that_hands_it_out(used: tuple[
 def test_c20_the_terminal_shows_failures_but_no_secret(own: LocalEdge, used: tuple[Watch, dict[str, str]]) -> None:
     watch, secrets = used
     assert max(watch.statuses) >= 500
-    log = own.logs()
+    log = await_log(own, "POST /awake/{token}")
     # The failures are told, with their requests' ids, so the log is there to be searched.
     assert "req_" in log
     assert "POST /awake/{token}" in log

@@ -24,6 +24,7 @@ from tests.crash.bank import HANG_SECONDS, TROUBLES, Bank, Trouble
 from tests.crash.ledger import faults, opened
 from tests.edge.client import client, fresh, good
 from tests.edge.edges import EdgeFactory
+from tests.edge.http import await_log
 from tests.edge.runs import VARS
 
 pytestmark = [pytest.mark.edge, pytest.mark.crash, pytest.mark.timeout(600)]
@@ -278,7 +279,8 @@ def test_whatever_is_killed_when_each_payment_is_made_once_or_a_guard_names_it(e
         storm = Storm(edge, api, bank)
         for one in plan(SEED):
             storm.play(pool, one)
-        assert edge.logs().count("workerd died and was started again") == KILLS
+        died = "workerd died and was started again"
+        assert await_log(edge, died, times=KILLS).count(died) == KILLS
         guards = storm.settle()
         storm.check(guards)
         held = len(guards)

@@ -17,6 +17,7 @@ from tests.crash.burst import BATCH, RESULTS, Burst
 from tests.crash.ledger import faults, opened
 from tests.edge.client import client, crowd, declare, fresh, good
 from tests.edge.edges import EdgeFactory
+from tests.edge.http import await_log
 
 pytestmark = [pytest.mark.edge, pytest.mark.crash]
 
@@ -30,8 +31,8 @@ def own(edge_factory: EdgeFactory) -> LocalEdge:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process ends within a few seconds, with nobody ending it."""
-    deadline = time.monotonic() + 5
+    """Whether a process ends soon, with nobody ending it."""
+    deadline = time.monotonic() + 30
     while command_line(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return command_line(pid) == ""
@@ -91,7 +92,8 @@ async def test_ten_kills_of_workerd_during_a_burst_of_writes_lose_nothing_and_do
         # Each kill finds several writes under way; those that had no answer were sent again.
         assert burst.acknowledged.repeated >= KILLS
     check_acknowledged(own, burst)
-    assert own.logs().count("workerd died and was started again") == KILLS
+    died = "workerd died and was started again"
+    assert await_log(own, died, times=KILLS).count(died) == KILLS
     own.kill()
     assert faults(own.d1_path()) == {}
     with opened(own.d1_path()) as database:
@@ -125,19 +127,19 @@ async def test_a_kill_of_node_during_a_burst_ends_workerd_too_and_a_fresh_start_
 @pytest.mark.clause("timers.alarm", "records.recover", "awake.deadline", "leases.claim")
 async def test_what_fell_due_while_everything_was_dead_fires_after_the_start_with_nobody_asking(own: LocalEdge) -> None:
     with client(own) as api:
-        kind = declare(api, fresh("due"), lease_seconds=2, max_attempts=1)
+        kind = declare(api, fresh("due"), lease_seconds=4, max_attempts=1)
         ids = [good(api.post("/records", json={"kind": kind, "body": {}}))["id"] for _ in range(3)]
         assert len(good(api.post("/claims", json={"kind": kind, "worker": "w", "limit": 3}))["claims"]) == 3
-        ids.append(good(api.post("/awakeables", json={"ttl_seconds": 2}))["id"])
+        ids.append(good(api.post("/awakeables", json={"ttl_seconds": 4}))["id"])
         soon = {"kind": kind, "body": {}, "not_before": good(api.get("/awakeables"))["items"][0]["deadline"]}
         ids.append(good(api.post("/records", json=soon))["id"])
-        due = time.monotonic() + 2
+        due = time.monotonic() + 4
     own.kill()
     with opened(own.d1_path()) as database:
         assert fired(database, ids) == set()
-    await asyncio.sleep(due - time.monotonic())  # nothing runs whose clock could be driven
+    await asyncio.sleep(max(0.0, due - time.monotonic()))  # nothing runs whose clock could be driven
     own.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while True:
         # The file is read, so that no request can be what makes anything fire.
         with opened(own.d1_path()) as database:

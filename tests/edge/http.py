@@ -52,10 +52,10 @@ def ask_all(edge: LocalEdge, path: str, times: int) -> list[tuple[int, str]]:
         return list(pool.map(lambda _: ask(edge, path), range(times)))
 
 
-def await_log(edge: LocalEdge, text: str, after: int = 0, seconds: float = 20) -> str:
-    """Wait until the edge's log, which comes through a pipe of its own, has the text: all of it past `after`."""
+def await_log(edge: LocalEdge, text: str, after: int = 0, seconds: float = 20, times: int = 1) -> str:
+    """Wait until the edge's log, which comes through a pipe of its own, has the text so often: all of it past `after`."""
     end = time.monotonic() + seconds
-    while text not in (shown := edge.logs()[after:]):
+    while (shown := edge.logs()[after:]).count(text) < times:
         assert time.monotonic() < end, shown
         time.sleep(0.02)
     return shown

@@ -1,9 +1,12 @@
 """Many runs at once on the real edge: tokens resolved in every order, waits longer than a lease, a thousand that sleep."""
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from tests.edge.client import SECONDS, bearer, crowd, good
 from tests.edge.conftest import EdgeFactory
 from tests.edge.party import Answer, Party, party
 from tests.edge.runs import BODIES, ENDED, VARS, Desk, desk
+from tests.edge.timing import tries
 
 pytestmark = pytest.mark.edge
 
@@ -96,15 +100,20 @@ async def test_a_token_resolved_in_any_order_resumes_its_run(shop: LocalEdge, ot
     shown = await ended(shop, started, 60)
     took = time.monotonic() - began
     assert [one["result"] for one in shown] == [PAYLOAD] * 200
+    while len(fast.resolved_at) < 200:  # noqa: ASYNC110 - a run may end before who resolved its token has heard so
+        await asyncio.sleep(0.01)
     assert fast.statuses == [200] * 200
     assert {one["attempt"] for one in shown} <= {1, 2}  # the second is the resumption
     with desk(shop) as runs:
         assert good(runs.api.get("/runs", params={"status": "suspended"}))["items"] == []
-        run = runs.start("trial.wait", {"party": other.url})
-        runs.until(run, seconds=10)
-        late = time.monotonic() - fast.resolved_at[run]
-    print(f"200 runs, tokens resolved {order}: {took:.1f} s in all; one alone resumed within {late * 1000:.0f} ms")
-    assert late < 2
+        for one in tries(2):
+            run = runs.start("trial.wait", {"party": other.url})
+            runs.until(run)
+            over = time.monotonic()
+            while run not in fast.resolved_at:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            one.took = over - fast.resolved_at[run]
+    print(f"200 runs, tokens resolved {order}: {took:.1f} s in all; one alone resumed within {one.took * 1000:.0f} ms")
 
 
 @pytest.mark.clause("runs.waiting-state", "runs.resume-at")
@@ -122,14 +131,23 @@ async def test_runs_that_wait_longer_than_a_lease_resume_once_at_their_instant(s
     assert {(one["status"], one["result"]) for one in shown} == {("success", "slept")}
 
 
+def lasts(edge: LocalEdge, runs: Desk, run: str) -> float:
+    """Seconds until the lease of a run's execution runs out."""
+    now = datetime.fromisoformat(good(runs.api.get("/testing/clock"))["now"]).timestamp()
+    with closing(sqlite3.connect(edge.d1_path(), timeout=30)) as database:
+        ((until,),) = database.execute("SELECT expires_at FROM executions WHERE run_id = ?", (run,)).fetchall()
+    return float(until / 1000 - now)
+
+
 @pytest.mark.clause("runs.owner-lease", "runs.live-owner")
-def test_a_run_at_work_longer_than_its_lease_stays_its_owners(runs: Desk, other: Party) -> None:
-    run = runs.start("trial.ask", {"url": f"{other.url}/hang/long"})
+def test_a_run_at_work_longer_than_its_lease_stays_its_owners(shop: LocalEdge, runs: Desk, other: Party) -> None:
+    run = runs.start("trial.ask", {"url": f"{other.url}/hang/long", "timeout": 600})
     while not other.asked["/hang/long"]:
         time.sleep(0.01)
-    for _ in range(3):
-        time.sleep(1)  # the keeper comes by every half second, in real time
-        runs.advance(18)
+    for _ in range(4):
+        runs.advance(15)
+        while lasts(shop, runs, run) < 19:
+            time.sleep(0.1)  # the keeper comes by every half second, in real time
     other.let_go()
     shown = runs.until(run)
     assert (shown["status"], shown["attempt"]) == ("success", 1)
