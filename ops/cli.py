@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -70,6 +71,9 @@ def main() -> None:
         assemble(sys.argv[1:])()
     except CommandFailed as failure:
         sys.exit(f"moorage: {failure}")
+    except KeyboardInterrupt:
+        # While a command's module was still being imported: Typer tells of any later one.
+        sys.exit(128 + signal.SIGINT)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 from rich.cells import cell_len
@@ -82,6 +83,7 @@ def connect(url: str, token: str | None, patience: Patience) -> Moorage:
 
 def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]], patience: Patience = BRIEF) -> T:
     """What `ask` answers. Exits 1 after telling what Moorage refused; raises CommandFailed when no answer came."""
+    _check_address(url)
     try:
         return asyncio.run(_with_client(url, token, ask, patience))
     except Problem as problem:
@@ -91,6 +93,16 @@ def call(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]], pa
         raise CommandFailed(str(failure)) from None
     except ClientFailure as failure:
         raise CommandFailed(f"no answer from {url}: {failure}; is it running, and is --url right?") from None
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise CommandFailed(f"{url!r} is no address of a deployment, as {DEFAULT_URL}; is --url right?")
 
 
 async def _with_client(url: str, token: str | None, ask: Callable[[Moorage], Awaitable[T]], patience: Patience) -> T:

@@ -147,6 +147,19 @@ def test_a_command_needs_nowhere_to_print_to(run: Run, monkeypatch: pytest.Monke
     assert called(monkeypatch, "kv", "list", "ns") == 0
 
 
+def test_an_interrupt_at_any_time_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    assert called(monkeypatch, "kv", "list", "ns") == 130
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://a", "http://", "http://a:99999", "http://a:x", "http://[::1", "http:/a"])
+def test_what_is_no_address_is_told(run: Run, url: str) -> None:
+    assert f"{url!r} is no address" in str(run("kv", "list", "ns", "--url", url, status=1).exception)
+
+
 @pytest.mark.parametrize("arguments", [("kv", "get", "ns", "k"), ("kv", "list", "ns")])
 def test_a_full_disk_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
     run("kv", "put", "ns", "k", "1")
