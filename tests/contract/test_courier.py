@@ -98,7 +98,7 @@ async def test_what_comes_while_an_answer_is_slow_is_sent_beside_it(dock: Dock) 
     await dock.insert(2)
     second = asyncio.ensure_future(dock.clock())
     try:
-        await asyncio.wait_for(came["2"].wait(), 5)
+        await asyncio.wait_for(came["2"].wait(), 60)
     finally:
         go.set()
         told = (await first, await second)

