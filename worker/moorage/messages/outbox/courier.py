@@ -4,6 +4,9 @@ There is one for each destination, so that a destination which is down or slow h
 sends it has leased, and when it is gone the lease runs out. A look leases what is due and may be sent; each attempt is
 recorded as it ends, and makes room for the next. When nothing more is due it rests, and is told of the next thing.
 
+A destination that asked for time is then sent one delivery after the other, and one more at once for every STEADY that it
+takes: its refusals cost attempts, and a burst after each wait would spend them all. Only memory holds how many that are.
+
 Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 """
 
@@ -18,7 +21,7 @@ from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, after
 from moorage.messages.outbox import courier_statements as statements
 from moorage.messages.outbox.leasing import destination_of, lease, record, target_of
-from moorage.messages.outbox.sending import Leased, Sender
+from moorage.messages.outbox.sending import Leased, Outcome, Sender
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
 
@@ -26,6 +29,9 @@ _log = logging.getLogger("moorage.courier")
 
 COMING_SECONDS: Final = 30
 """How long a Courier that was told of something has to come, before it is told again."""
+
+STEADY: Final = 8
+"""How many deliveries a destination that asked for time takes before one more is sent at once."""
 
 Wake = Callable[[Instant], None]
 """Told when there is something to do again."""
@@ -79,6 +85,7 @@ class Courier:
         self._wake = wake
         self._admit = admit
         self._known: Destination | None = None
+        self._taken: int | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._told = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -126,7 +133,8 @@ class Courier:
         if self._known is None:
             return None
         policy = self._known.delivery
-        free = max(0, policy.concurrency - len(self._sending))
+        most = policy.concurrency if self._taken is None else min(policy.concurrency, 1 + self._taken // STEADY)
+        free = max(0, most - len(self._sending))
         look = await lease(self._database(), self._now(), self._known, free)
         self._known = look.destination
         for leased in look.leased:
@@ -148,7 +156,15 @@ class Courier:
     async def _send(self, known: Destination, leased: Leased) -> None:
         """Send one delivery and record what became of it. What cannot be recorded is sent again when its lease is over."""
         outcome = await self._sender.send(target_of(known), leased, self._now())
+        self._pace(outcome)
         try:
             await record(self._database(), self._now(), known, leased, outcome, self._random)
         except MoorageError as error:
             _log.warning("a delivery to %s could not be recorded: %s", self._destination, error.code)
+
+    def _pace(self, outcome: Outcome) -> None:
+        """Count what the destination has taken since it asked for time, if it ever did."""
+        if outcome.fate == "wait":
+            self._taken = 0
+        elif outcome.fate == "delivered" and self._taken is not None:
+            self._taken += 1

@@ -16,7 +16,7 @@ from moorage.history.append import append_selected
 from moorage.kernel.instants import Instant, after
 from moorage.messages.outbox import circuit
 from moorage.messages.outbox import courier_statements as statements
-from moorage.messages.outbox.backoff import delay
+from moorage.messages.outbox.backoff import asked_for, delay
 from moorage.messages.outbox.sending import Leased, Outcome, Target
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Row, Transaction
@@ -104,8 +104,9 @@ async def record(
         append_selected(tx, COURIER, "delivery.dead", statements.DEAD_ENTRY, status=outcome.status, **fence)
         tx.run(statements.END, state="dead", **fence, **told)
     else:
-        again = until if outcome.fate == "wait" else after(now, delay(leased.attempt, random))
-        tx.run(statements.AGAIN, next=again, **fence, **told)
+        asked = outcome.wait_seconds
+        seconds = asked_for(asked, leased.attempt, random) if outcome.fate == "wait" else delay(leased.attempt, random)
+        tx.run(statements.AGAIN, next=after(now, seconds), **fence, **told)
     await db.commit(tx)
 
 
