@@ -118,6 +118,21 @@ def test_the_last_starts_of_a_rare_cadence_are_found() -> None:
     assert often.last(now, 5000) == [Instant(now - 500 - 1000 * back) for back in reversed(range(5000))]
 
 
+@pytest.mark.clause("schedules.dst")
+def test_an_hour_of_seconds_that_is_skipped_is_looked_past_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    cadence = Cron("* * 2 * * *", zone("Europe/Paris"))
+    looks: list[datetime] = []
+    between = Cron._between
+
+    def counting(self: Cron, wall: datetime, now: Instant) -> list[Instant]:
+        looks.append(wall)
+        return between(self, wall, now)
+
+    monkeypatch.setattr(Cron, "_between", counting)
+    assert cadence.last(parse("2027-03-28T01:00:30Z"), 2) == [parse("2027-03-27T01:59:58Z"), parse("2027-03-27T01:59:59Z")]
+    assert len(looks) < 20
+
+
 REFUSED = ["", "* * * *", "* * * * * * *", "60 * * * *", "*/0 * * * *", "0 0 30 2 *", "1 1 */100 * MON#4", "é * * * *"]
 
 

@@ -27,8 +27,6 @@ from moorage.kernel.refusals import refused
 from moorage.schedules.zones import zone
 
 _DAY: Final = 86_400
-_CHANGE: Final = 3 * 3600
-"""No clock was ever moved back by more."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a time of the wall
 _SECOND: Final = timedelta(seconds=1)
@@ -115,13 +113,14 @@ class Cron:
         return Instant(found * 1000)
 
     def last(self, now: Instant, count: int) -> list[Instant]:
-        wall = self._wall(now // 1000)
+        wall, further = self._wall(now // 1000), count
         found: list[Instant] = []
         reached = True
-        # Times of the wall that are skipped, or come at one instant, are no starts: then it takes further ones.
+        # Times of the wall that are skipped, or come at one instant, are no starts: then it takes further ones, and soon many.
         while reached and len(found) < count:
-            wall, reached = self._back(wall, count - len(found))
+            wall, reached = self._back(wall, further)
             found = self._between(wall, now)
+            further *= 2
         return found[-count:]
 
     def _back(self, wall: datetime, count: int) -> tuple[datetime, bool]:
@@ -134,11 +133,9 @@ class Cron:
         return wall, wall > _EPOCH
 
     def _between(self, wall: datetime, now: Instant) -> list[Instant]:
-        """The starts from a time of the wall on, or somewhat before it, up to `now`."""
+        """The starts from a time of the wall on up to `now`."""
         first = self._first_at(wall)
         lowest = max(self._past_gap(wall) if first is None else first, 0)
-        if self._offset(lowest) != self._offset(now // 1000) or now // 1000 - lowest > 20 * _DAY:
-            lowest = max(lowest - _CHANGE, 0)
         return list(takewhile(lambda one: one <= now, starts(self, Instant(lowest * 1000 - 1))))
 
     def _named(self, second: int) -> int:
