@@ -116,7 +116,7 @@ class Cron:
         wall, further = self._wall(now // 1000), count
         found: list[Instant] = []
         reached = True
-        # Times of the wall that are skipped, or come at one instant, are no starts: then it takes further ones, and soon many.
+        # Times of the wall that are skipped, or come at one instant, are no starts: it takes further ones, and soon many.
         while reached and len(found) < count:
             wall, reached = self._back(wall, further)
             found = self._between(wall, now)
