@@ -7,7 +7,7 @@ import typer
 
 from moorage.client import Moorage
 from moorage.client.schedules import Schedule, Trigger, Window
-from moorage.kernel.limits import CATCH_UP_SECONDS, EVERY_SECONDS
+from moorage.kernel.limits import CATCH_UP_SECONDS, CATCH_UP_WINDOWS, EVERY_SECONDS
 from ops import remote
 
 app = remote.group("Start bodies or publish records again and again, by cron or interval.")
@@ -274,4 +274,7 @@ def _next(schedule: Schedule) -> str | None:
 
 
 def _why(one: Trigger) -> str | None:
-    return None if one.error is None else one.error.get("code") or one.error.get("reason")
+    told = one.error or {}
+    if told.get("reason") == "missed":
+        return f"missed, {told['windows'] or f'more than {CATCH_UP_WINDOWS}'} until {told['until']}"
+    return told.get("code") or told.get("reason")

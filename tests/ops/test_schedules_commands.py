@@ -1,8 +1,12 @@
 """`moorage schedules` against the application."""
 
+import asyncio
+
 import pytest
 
+from moorage.api.assembly import due_works
 from moorage.kernel.instants import after, render
+from moorage.timers import clock
 from tests.ops.test_commands import Run, docs, house, lines, run, schema, transport
 from tests.unit.api.conftest import House
 
@@ -33,6 +37,15 @@ def test_the_whole_way_of_a_schedule(docs: Run, house: House) -> None:
     assert coming["window_start"] == resumed["next_at"]
     assert docs("schedules", "delete", "s").stdout == "deleted s\n"
     assert "ScheduleUnknown" in docs("schedules", "show", "s", status=1).stderr
+
+
+@pytest.mark.parametrize(("every", "told"), [("60", "59"), ("1", "more than 1000")])
+def test_what_was_missed_is_told_with_how_much_it_was(docs: Run, house: House, every: str, told: str) -> None:
+    docs("schedules", "put", "s", "--every", every, "--record", RECORD, "--catch-up", "none")
+    late, house.now = house.now, after(house.now, 3600.5)
+    asyncio.run(clock.drain(house.database, house.now, due_works(house.blobs)))
+    until = render(after(late, 3600))
+    assert f"missed, {told} until {until}\n" in docs("schedules", "triggers", "s").stdout
 
 
 def test_the_windows_of_a_cadence_that_nobody_declared(docs: Run) -> None:
