@@ -338,6 +338,24 @@ async def test_nothing_is_sent_where_no_effect_may_be_admitted(dock: Dock) -> No
     assert (row["state"], row["attempts"]) == ("pending", 0)
 
 
+async def test_a_policy_that_changes_holds_from_the_next_attempt_on(dock: Dock) -> None:
+    """Whoever gives a slow destination more time and enables it is not told by the old time once more."""
+    await dock.declare(timeout_seconds=1)
+    await dock.insert(1)
+    await dock.send()
+    await dock.declare(timeout_seconds=60)
+    until = []
+
+    async def looked_at(got: Got) -> httpx.Response:
+        until.append((await dock.row(2))["leased_until"])
+        return httpx.Response(200)
+
+    dock.subscriber.answer = looked_at
+    await dock.insert(2)
+    await dock.send()
+    assert until == [after(START, 60 + MARGIN_SECONDS)]
+
+
 async def test_a_policy_that_changes_meanwhile_does_not_outlast_the_lease(dock: Dock) -> None:
     await dock.declare(timeout_seconds=1)
     await dock.insert(1, 2)

@@ -13,7 +13,6 @@ Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Final
 
 from moorage.catalog.destinations import Destination
@@ -138,8 +137,7 @@ class Courier:
         look = await lease(self._database(), self._now(), self._known, free)
         self._known = look.destination
         for leased in look.leased:
-            # Under the policy by which it was leased: an answer may not take longer than the lease.
-            self._begin(replace(look.destination, delivery=policy), leased)
+            self._begin(look.destination, leased)
         if look.spent:
             self._told.set()
         return look.due

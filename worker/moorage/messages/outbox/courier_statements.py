@@ -111,20 +111,26 @@ _TRACE = """
     FROM runs AS r WHERE r.run_id = deliveries.aggregate_id)
 """.strip()
 
-# Leases what is sent now, until `until`: an attempt begins, and is due again when nothing is heard of it.
+# When a lease ends that begins now: by the policy as it stands, whatever who leases remembers of it.
+_UNTIL = """
+(CAST(:now AS INTEGER) + 1000 * (CAST(:margin AS INTEGER) + coalesce(
+    (SELECT p.timeout_seconds FROM delivery_policies AS p WHERE p.destination = :destination), CAST(:timeout AS INTEGER))))
+""".strip()
+
+# Leases what is sent now: an attempt begins, and is due again when nothing is heard of it until then.
 LEASE = f"""
-UPDATE deliveries SET epoch = epoch + 1, attempts = attempts + 1, leased_until = :until, next_attempt_at = :until,
+UPDATE deliveries SET epoch = epoch + 1, attempts = attempts + 1, leased_until = {_UNTIL}, next_attempt_at = {_UNTIL},
     first_attempt_at = coalesce(first_attempt_at, :now)
 WHERE delivery_id IN ({_NEXT}) AND attempts < {_MOST_ATTEMPTS}
 RETURNING delivery_id, event_id, generation, attempts, epoch, position, body, {_TRACE} AS trace
 """
 
 # An open circuit whose time is over lets one attempt through, and is blocked for as long as that is under way.
-PROBE = """
-UPDATE couriers SET state = 'half_open', blocked_until = :until, updated_at = :now
+PROBE = f"""
+UPDATE couriers SET state = 'half_open', blocked_until = {_UNTIL}, updated_at = :now
 WHERE destination = :destination AND state IN ('open', 'half_open') AND blocked_until <= :now
     AND EXISTS (SELECT 1 FROM deliveries AS d WHERE d.destination = :destination AND d.state = 'pending'
-        AND d.next_attempt_at = :until AND d.leased_until = :until)
+        AND d.next_attempt_at = {_UNTIL} AND d.leased_until = {_UNTIL})
 """
 
 # Once all that is due is under way, or may not be sent, the Clock may tell the Courier of the next thing at once, beside

@@ -67,12 +67,12 @@ async def lease(db: Database, now: Instant, known: Destination, free: int) -> Ro
     destination = known.name
     picked: dict[str, Any] = {"destination": destination, "free": free, "concurrency": defaults.concurrency}
     most: dict[str, Any] = {"max_attempts": defaults.max_attempts}
-    until = after(now, known.delivery.timeout_seconds + MARGIN_SECONDS)
+    lasting: dict[str, Any] = {"margin": MARGIN_SECONDS, "timeout": defaults.timeout_seconds}
     tx = Transaction(now)
     append_selected(tx, COURIER, "delivery.dead", statements.SPENT_ENTRIES, many=True, **picked, **most)
     spent = tx.run(statements.END_SPENT, **picked, **most)
-    leased = tx.run(statements.LEASE, until=until, **picked, **most)
-    tx.run(statements.PROBE, destination=destination, until=until)
+    leased = tx.run(statements.LEASE, **lasting, **picked, **most)
+    tx.run(statements.PROBE, destination=destination, **lasting)
     tx.run(statements.REST, destination=destination)
     due = tx.run(statements.NEXT_DUE, destination=destination)
     fresh = tx.run(catalog.DESTINATION, name=destination)
