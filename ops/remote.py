@@ -7,6 +7,7 @@ A command's module has a Typer `app`; each of its functions takes `Url`, `Token`
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from moorage.client import ClientFailure, DigestMismatch, Moorage, Patience, Pro
 from moorage.kernel import canonical
 from moorage.kernel.errors import MoorageError
 from ops.failure import CommandFailed
+from ops.timeline import printable
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Told")
@@ -37,6 +39,9 @@ _WIDEST = 100_000
 
 _WHOLE = 40
 """Characters up to which a text in a table is never broken: ids, instants, names."""
+
+_CONTROLS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What JSON lets stand in its strings and a terminal obeys: DEL and the controls past it, and what breaks or turns lines."""
 
 _FOLDED = 24
 """The least width in which longer texts are folded."""
@@ -113,11 +118,13 @@ async def _with_client(url: str, token: str | None, ask: Callable[[Moorage], Awa
 def tell(problem: Problem) -> None:
     """Print a problem: what, why, where in the request, and what to do about it."""
     console = Console(stderr=True, highlight=False)
-    console.print(Text.assemble((f"moorage: {problem.code}", "bold red"), f": {problem.detail}"), soft_wrap=True)
+    console.print(
+        Text.assemble((f"moorage: {printable(problem.code)}", "bold red"), f": {printable(problem.detail)}"), soft_wrap=True
+    )
     for error in problem.errors:
         where, message = error.get("pointer") or "its root", error.get("message", "")
         if len(problem.errors) > 1 or not (where in problem.detail and message in problem.detail):
-            console.print(Text(f"  at {where}: {message}"), soft_wrap=True)
+            console.print(Text(printable(f"  at {where}: {message}")), soft_wrap=True)
     if problem.code == "Unauthenticated":
         hint = "  give a credential with --token or in MOORAGE_TOKEN; `moorage up` prints its root token"
         console.print(hint, soft_wrap=True)
@@ -174,8 +181,10 @@ def json_object(text: str | None, what: str) -> dict[str, Any]:
 
 
 def json_line(value: Any) -> str:
-    """One JSON value on one line; with escapes where standard output is not in UTF-8, so that it is JSON there too."""
-    return json.dumps(value, ensure_ascii=not _in_utf8(), separators=(",", ":")) + "\n"
+    """One JSON value on one line, with escapes for what would control a terminal, and for everything past ASCII where
+    standard output is not in UTF-8."""
+    text = json.dumps(value, ensure_ascii=not _in_utf8(), separators=(",", ":"))
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def _in_utf8() -> bool:
@@ -283,10 +292,10 @@ def _print_wide(table: Table) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as a cell shows it: text as it is, nothing as a dash, the rest as JSON."""
+    """A value as a cell shows it: text as it is, nothing as a dash, the rest as JSON. None of it controls a terminal."""
     if value is None:
         return "-"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 async def first(items: AsyncIterator[T], limit: int, everything: bool) -> tuple[list[T], bool]:

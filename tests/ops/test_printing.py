@@ -59,6 +59,23 @@ def test_headers_are_folded_before_a_table_is_given_up(run: Run, monkeypatch: py
     assert any(line.startswith("elsewhere ") for line in wide)
 
 
+def test_nothing_that_was_stored_controls_the_terminal(run: Run) -> None:
+    hostile = "a\x1b[31m\x9b2J\x7f\u2028\u202eb"
+    run("kv", "put", "ns", "k", "-", stdin=json.dumps(hostile))
+    run("kinds", "declare", "doc")
+    [record] = lines(run("records", "publish", "doc", "-", "--json", stdin=json.dumps({"a": hostile})))
+    assert json.loads(run("kv", "get", "ns", "k").stdout) == hostile
+    for arguments in (
+        ("kv", "get", "ns", "k"),
+        ("kv", "list", "ns"),
+        ("records", "list", "doc"),
+        ("records", "show", record["id"]),
+    ):
+        for more in ((), ("--json",)):
+            assert set(run(*arguments, *more).stdout).isdisjoint("\x1b\x9b\x7f\u2028\u202e")
+    assert len(run("kv", "list", "ns").stdout.splitlines()) == 2
+
+
 def test_an_empty_table_is_its_header(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     in_a_terminal(monkeypatch, 80)
     assert [line.split() for line in plain(run("kv", "list", "ns").stdout)] == [["key", "revision", "updated", "value"]]
