@@ -270,6 +270,8 @@ def _what(schedule: Schedule) -> str:
 
 
 def _next(schedule: Schedule) -> str | None:
+    if schedule.failing is not None:
+        return f"failing, again {schedule.failing.wire()['retry_at']}"
     return "paused" if schedule.paused else schedule.wire()["next_at"]
 
 

@@ -131,4 +131,5 @@ def delete(
 
 def _row(timer: Timer) -> tuple[Any, ...]:
     every = None if timer.every_seconds is None else f"{timer.every_seconds:g} s"
-    return timer.id, timer.revision, timer.wire()["fire_at"], every, timer.event.type, timer.event.source, timer.event.id
+    fires = timer.wire()["fire_at"] if timer.failing is None else f"failing, again {timer.failing.wire()['retry_at']}"
+    return timer.id, timer.revision, fires, every, timer.event.type, timer.event.source, timer.event.id

@@ -48,6 +48,21 @@ def test_what_was_missed_is_told_with_how_much_it_was(docs: Run, house: House, e
     assert f"missed, {told} until {until}\n" in docs("schedules", "triggers", "s").stdout
 
 
+def test_what_the_clock_cannot_fire_is_seen_in_the_lists(docs: Run, house: House) -> None:
+    docs("schedules", "put", "s", "--every", "60", "--record", RECORD)
+    docs("timers", "put", "t", "--type", "ping", "--in", "1")
+    again = render(after(house.now, 9))
+    house.connection.execute(
+        "INSERT INTO due_failures (work, item, attempts, retry_at, error) VALUES ('timer_fired', 't@1', 4, :at, 'KeyError'),"
+        " ('schedule_fired', 's@' || :now, 4, :at, 'KeyError')",
+        {"at": after(house.now, 9), "now": house.now},
+    )
+    for group, name in (("timers", "t"), ("schedules", "s")):
+        assert f"failing, again {again}" in docs(group, "list").stdout
+        [shown] = lines(docs(group, "show", name, "--json"))
+        assert shown["failing"] == {"attempts": 4, "error": "KeyError", "retry_at": again}
+
+
 def test_the_windows_of_a_cadence_that_nobody_declared(docs: Run) -> None:
     asked = ("--cron", "30 2 * * *", "--timezone", "Europe/Paris", "--after", "2027-03-27T12:00:00Z", "--count", "2")
     told = docs("schedules", "next", *asked).stdout

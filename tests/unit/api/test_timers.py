@@ -35,6 +35,7 @@ async def test_a_timer_is_set_shown_listed_and_deleted(root: httpx.AsyncClient, 
         "created_by": "root",
         "created_at": render(START),
         "updated_at": render(START),
+        "failing": None,
     }
     assert (made["fire_at"], "time") in [(render(due), shard) for due, shard in house.dues]
     assert (await root.get("/timers/t")).json() == made

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from moorage.client.keys import fresh_key
 from moorage.client.models import Answered, Moment, Page, rfc3339
 from moorage.client.paging import every, page_of, segment
+from moorage.client.timers import Failing
 from moorage.client.wire import Wire
 from moorage.kernel.limits import PAGE_ITEMS
 
@@ -24,7 +25,8 @@ class Current(Answered):
 
 
 class Schedule(Answered):
-    """A schedule. `next_at` is None while it is paused; `queued` windows wait for their turn."""
+    """A schedule. `next_at` is None while it is paused; `queued` windows wait for their turn. `failing` is None unless the
+    Clock could not see to a window that has begun."""
 
     name: str
     cron: str | None = None
@@ -41,6 +43,7 @@ class Schedule(Answered):
     created_by: str
     created_at: Moment
     updated_at: Moment
+    failing: Failing | None = None
 
 
 class Window(Answered):

@@ -27,8 +27,17 @@ class TimerEvent(Answered):
     data: Any = None
 
 
+class Failing(Answered):
+    """Why the Clock has set something aside: it failed so many times, the last time with this error, and is tried again."""
+
+    attempts: int
+    error: str
+    retry_at: Moment
+
+
 class Timer(Answered):
-    """A timer that will fire at `fire_at`. Its revision counts what happened under its id, and never goes back."""
+    """A timer that will fire at `fire_at`. Its revision counts what happened under its id, and never goes back. `failing` is
+    None unless it is due and could not be fired."""
 
     id: str
     revision: int
@@ -38,6 +47,7 @@ class Timer(Answered):
     created_by: str
     created_at: Moment
     updated_at: Moment
+    failing: Failing | None = None
 
 
 class Timers:

@@ -9,6 +9,7 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, render
 from moorage.schedules.cadence import Cadence, cadence_of
 from moorage.store.transaction import Row
+from moorage.timers.aside import Failing
 
 Overlap = Literal["skip", "coalesce", "enqueue"]
 """What becomes of a window that comes while what the one before started has not ended: nothing; it waits alone, in the place
@@ -116,7 +117,8 @@ class Schedule:
     """A stored schedule. `next_at` is the start of its next window, None while it is paused or when none comes any more.
 
     `current_window` is the window that was started last, `busy` whether that has not ended, `queued` how many windows wait.
-    It acts as `created_by`, under `credential`, with the grants in `grants`; None for a credential that is gone.
+    `failing` if the Clock could not see to it so far. It acts as `created_by`, under `credential`, with the grants in
+    `grants`; None for a credential that is gone.
     """
 
     name: str
@@ -141,13 +143,14 @@ class Schedule:
     grants: str | None
     current_run: str | None
     current_record: str | None
+    failing: Failing | None
 
     @classmethod
     def of(cls, row: Row) -> "Schedule":
         """The schedule that a row holds."""
         told = {name: value for name, value in row.items() if name != "target"}
         flags = {name: bool(row[name]) for name in ("paused", "waiting", "busy")}
-        return cls(**{**told, **flags, "target_text": row["target"]})
+        return cls(**{**told, **flags, "target_text": row["target"], "failing": Failing.of(row["failing"])})
 
     @property
     def target(self) -> Target:
@@ -195,6 +198,7 @@ class Schedule:
             "created_by": self.created_by,
             "created_at": render(self.created_at),
             "updated_at": render(self.updated_at),
+            "failing": None if self.failing is None else self.failing.answer(),
         }
 
     def _current(self) -> dict[str, Any] | None:

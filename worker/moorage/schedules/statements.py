@@ -4,6 +4,7 @@ Whoever starts a window moves `current_window`, and plans on the value that it r
 """
 
 from moorage.kernel.limits import TRIGGER_RETENTION_SECONDS
+from moorage.timers.statements import FAILING
 
 _NAMES = """
 s.name, s.cron, s.every_ms, s.timezone, s.overlap, s.catch_up, s.catch_up_ms, s.paused, s.anchor, s.next_at, s.waiting,
@@ -18,6 +19,11 @@ LEFT JOIN records AS c ON c.id = t.record
 """.strip()
 _BUSY = "((r.run_id IS NOT NULL AND r.ended_at IS NULL) OR (c.id IS NOT NULL AND c.state IN ('ready', 'claimed')))"
 
+# What the Clock sees to is a schedule as it was declared, paused or resumed last: one that was set aside and is declared
+# anew is another item.
+_ITEM = "s.name || '@' || s.updated_at"
+_FAILING = FAILING.format(works="'schedule_fired', 'schedule_resumed'", item=_ITEM)
+
 _SCHEDULE = f"""
 SELECT {_NAMES}, coalesce({_BUSY}, 0) AS busy, k.grants AS grants, t.run_id AS current_run, t.record AS current_record,
     CASE WHEN s.waiting = 1
@@ -25,7 +31,7 @@ SELECT {_NAMES}, coalesce({_BUSY}, 0) AS busy, k.grants AS grants, t.run_id AS c
             SELECT count(*) FROM schedule_triggers AS q INDEXED BY schedule_triggers_queued
             WHERE q.schedule = s.name AND q.state = 'queued'
         ) ELSE 0
-    END AS queued
+    END AS queued, {_FAILING} AS failing
 FROM schedules AS s {_CURRENT}
 LEFT JOIN credentials AS k ON k.id = s.credential AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
 """
@@ -168,9 +174,6 @@ SELECT 1 WHERE (
 ) <= CAST(:most AS INTEGER)
 """
 
-# What the Clock sees to is a schedule as it was declared, paused or resumed last: one that was set aside and is declared
-# anew is another item.
-_ITEM = "s.name || '@' || s.updated_at"
 _NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'schedule_fired' AND f.item = {_ITEM})"
 
 # The start of the first window of all schedules.

@@ -13,6 +13,7 @@ from moorage.kernel import canonical
 from moorage.kernel.instants import Instant, render
 from moorage.messages.inbox.model import EventDraft
 from moorage.store.transaction import Row
+from moorage.timers.aside import Failing
 
 SUBJECT: Final = "timer:"
 """How history calls a timer: `timer:<id>`."""
@@ -44,7 +45,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A timer that has not fired, or will again at `fire_at`."""
+    """A timer that has not fired, or will again at `fire_at`; `failing` if it could not be fired so far."""
 
     id: str
     revision: int
@@ -60,11 +61,12 @@ class Timer:
     created_at: Instant
     updated_at: Instant
     data: str | None = field(repr=False, default=None)
+    failing: Failing | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Timer":
         """The timer that a row holds."""
-        return cls(**{**row, "keys": tuple(json.loads(row["keys"]))})
+        return cls(**{**row, "keys": tuple(json.loads(row["keys"])), "failing": Failing.of(row.get("failing"))})
 
     def draft(self) -> EventDraft:
         """The event that it sends when it fires next: of its due instant, however late that is."""
@@ -94,6 +96,7 @@ class Timer:
             "created_by": self.created_by,
             "created_at": render(self.created_at),
             "updated_at": render(self.updated_at),
+            "failing": None if self.failing is None else self.failing.answer(),
         }
 
 

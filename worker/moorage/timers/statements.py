@@ -38,5 +38,12 @@ ON CONFLICT (work, item) DO UPDATE SET
 RETURNING attempts, retry_at
 """
 
+# What is known of an item that is set aside, for `Failing.of`; NULL for one that is not. To be filled in: its class, or
+# classes, and the expression of its name.
+FAILING = """
+(SELECT json_object('attempts', f.attempts, 'error', f.error, 'retry_at', f.retry_at) FROM due_failures AS f
+    WHERE f.work IN ({works}) AND f.item = {item} ORDER BY f.retry_at LIMIT 1)
+""".strip()
+
 # A set-aside item fired, or has nothing left to fire: its class may list it again.
 CLEAR = "DELETE FROM due_failures WHERE work = :work AND item = :item"

@@ -1,6 +1,8 @@
 # ruff: noqa: S608 - statements are put together from constants only
 """The SQL of timers. A timer's row goes when it fires or is deleted; history alone remembers its revisions."""
 
+from moorage.timers.statements import FAILING
+
 COLUMNS = (
     "id, revision, fire_at, every_ms, source, type, delivery_id, subject, keys, created_by, credential, created_at,"
     " updated_at"
@@ -35,8 +37,12 @@ ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, fire_at = excluded.
     updated_at = excluded.updated_at, data = excluded.data
 """
 
+# What the Clock fires is a timer at a revision: one that was set aside and is set anew is another item.
+_ITEM = "timers.id || '@' || timers.revision"
+_FAILING = FAILING.format(works="'timer_fired'", item=_ITEM)
+
 # One timer.
-GET = f"SELECT {COLUMNS}, data FROM timers WHERE id = :id"
+GET = f"SELECT {COLUMNS}, data, {_FAILING} AS failing FROM timers WHERE id = :id"
 
 # One timer, and whether the credential that set it may still do so.
 GET_TO_FIRE = f"""
@@ -54,7 +60,7 @@ SELECT json_object('revision', revision, 'fire_at', fire_at, 'delivery_id', deli
 """
 
 # A page of timers by id.
-PAGE = f"SELECT {COLUMNS} FROM timers WHERE id > :after ORDER BY id LIMIT CAST(:limit AS INTEGER)"
+PAGE = f"SELECT {COLUMNS}, {_FAILING} AS failing FROM timers WHERE id > :after ORDER BY id LIMIT CAST(:limit AS INTEGER)"
 
 # The timer has the named revision; 0 stands for one that is not there.
 IS_AT = "SELECT 1 WHERE coalesce((SELECT revision FROM timers WHERE id = :id), 0) = CAST(:revision AS INTEGER)"
@@ -93,8 +99,6 @@ WHERE id = :id
 
 REMOVE = "DELETE FROM timers WHERE id = :id"
 
-# What the Clock fires is a timer at a revision: one that was set aside and is set anew is another item.
-_ITEM = "timers.id || '@' || timers.revision"
 _DUE = f"""
 FROM timers
 WHERE NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'timer_fired' AND f.item = {_ITEM})

@@ -23,6 +23,7 @@ from moorage.api.fields import (
 )
 from moorage.api.operation_parts import BodyName, ScopeName
 from moorage.api.requests import ApiRequest
+from moorage.api.routes.timers import FailingShown
 from moorage.api.routing import router
 from moorage.journal.wake import REPAIR_MS
 from moorage.kernel.errors import (
@@ -180,7 +181,8 @@ class CurrentShown(Shown):
 
 
 class ScheduleShown(Shown):
-    """A schedule. `next_at` is null while it is paused; `queued` windows wait for their turn."""
+    """A schedule. `next_at` is null while it is paused; `queued` windows wait for their turn. `failing` is null unless the
+    Clock could not see to a window that has begun."""
 
     name: str
     cron: str | None = None
@@ -197,6 +199,7 @@ class ScheduleShown(Shown):
     created_by: str
     created_at: ShownInstant
     updated_at: ShownInstant
+    failing: FailingShown | None = None
 
 
 class WindowShown(Shown):

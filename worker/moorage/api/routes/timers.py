@@ -71,8 +71,17 @@ class EventShownOfTimer(Shown):
     data: Any = None
 
 
+class FailingShown(Shown):
+    """Why the Clock has set something aside: it failed so many times, the last time with this error, and is tried again."""
+
+    attempts: int
+    error: str
+    retry_at: ShownInstant
+
+
 class TimerShown(Shown):
-    """A timer that will fire at `fire_at`. Its revision counts what happened under its id, and never goes back."""
+    """A timer that will fire at `fire_at`. Its revision counts what happened under its id, and never goes back. `failing` is
+    null unless it is due and could not be fired."""
 
     id: str
     revision: int
@@ -82,6 +91,7 @@ class TimerShown(Shown):
     created_by: str
     created_at: ShownInstant
     updated_at: ShownInstant
+    failing: FailingShown | None = None
 
 
 @api.put(
