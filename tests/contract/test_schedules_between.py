@@ -16,7 +16,8 @@ from moorage.schedules.due import ScheduleQueue, Schedules
 from moorage.schedules.model import BodyTarget, Declaration
 from moorage.schedules.starting import Means
 from tests.contract.adapters import SqliteStore, Store, dump, sqlite_store
-from tests.contract.operations import DECLARED, FIRST_WINDOW, HOURLY, NOW, OneBody
+from tests.contract.operations_of_time import DECLARED, FIRST_WINDOW, HOURLY, OneBody
+from tests.contract.operations_world import NOW
 from tests.contract.test_timers_machine import Between
 
 pytestmark = pytest.mark.clause("schedules.window")
