@@ -142,6 +142,7 @@ async def test_after_its_time_a_wait_answers_how_the_run_stands(api: httpx.Async
     answer = await asyncio.wait_for(api.get(f"/runs/{run}", params={"wait_seconds": 0.2}), SOON)
     assert (answer.status_code, answer.json()["status"]) == (200, "suspended")
     assert time.monotonic() - began >= 0.2
+    told: dict[str, Any] = {}
     for seconds in (0.2, 2, 20):
         told = await start(api, "asks", wait_seconds=seconds)
         assert told["status"] == told["run"]["status"]
@@ -178,7 +179,7 @@ async def test_a_hint_that_is_no_end_is_looked_after_once(api: httpx.AsyncClient
         if looks == 3:
             return
         assert looks == 2  # the time was over before the look after the hint
-    raise AssertionError(looks)
+    raise AssertionError("the hint was not looked after")
 
 
 async def test_a_run_that_had_ended_costs_what_it_costs_without_a_wait(api: httpx.AsyncClient) -> None:
