@@ -17,7 +17,7 @@ from moorage.kernel.errors import (
 from moorage.kernel.instants import Instant
 from moorage.messages.inbox import accept, routing, waits
 from moorage.messages.inbox.model import EventDraft
-from moorage.runs import admission, hosting, notify, remote_bodies, restart, rewind, stop, take
+from moorage.runs import admission, notify, remote_bodies, restart, rewind, stop, take
 from moorage.runs import operations as apply_operations
 from moorage.runs.due import RunRetention, RunsDue
 from moorage.runs.letting_go import RUNNER
@@ -161,13 +161,6 @@ async def held_entity(world: World) -> Fence:
     return fence
 
 
-async def abandoned(world: World) -> tuple[Fence, str]:
-    """The same, of a holder that has exited."""
-    made = await guarded(world)
-    await holders.exit_(world.store.db(), AT_WORK, NOW, HOLDER, kind="worker")
-    return made
-
-
 async def release_guard(world: World, db: Database, made: tuple[Fence, str]) -> Any:
     return await apply(apply_operations.ReleaseGuard(made[1], HOLDER), RECORDING)(world, db, made[0])
 
@@ -177,30 +170,12 @@ async def reconcile_guard(world: World, db: Database, made: tuple[Fence, str]) -
     return await reconcile.reconcile(db, world.caller, LATER, made[1], f"receipt:{key}:ch_1", "op-1")
 
 
-async def take_over(world: World, db: Database, made: tuple[Fence, str]) -> Any:
-    builds = {BODY.name: BODY.build.digest}
-    return await take.take(db, world.store.blobs, LATER, made[0].execution_id, "another", builds)
-
-
 async def exit_holder(_world: World, db: Database, _: Any) -> Any:
     return await holders.exit_(db, AT_WORK, NOW, HOLDER, kind="worker")
 
 
 async def register_holder(_world: World, db: Database, _: Any) -> Any:
     return await holders.register(db, AT_WORK, NOW, HOLDER, "r:00", "worker")
-
-
-async def left_elsewhere(world: World) -> None:
-    """An effect in flight of a host elsewhere that has stopped, in a named scope."""
-    await guardable(world)
-    held = await RunsDesk(world.store).open_remote("job", holder="root/one")
-    await apply(FRESH_CLAIM, ADMISSION)(world, world.store.db(), held.fence)
-    await holders.exit_(world.store.db(), AT_WORK, NOW, HOLDER, kind="worker")
-
-
-async def reopen(world: World, db: Database, _: Any) -> Any:
-    start, key = RunsDesk(world.store).start_of("job"), world.key("reopen")
-    return await hosting.open_(db, world.store.blobs, world.caller, LATER, REMOTE, start, "two", key)
 
 
 AWAITING = apply_operations.AwaitEvent(EntryKey("paid"), "1", ("order-7",), timeout_at=Instant(NOW + 1))
