@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import typer
-from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook, WebhookVerificationError
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from moorage.catalog.signatures import standard_key
 from ops import remote
 from ops.failure import CommandFailed
 from ops.timeline import printable
@@ -105,10 +106,11 @@ def _verifiers(name: str | None) -> list[Webhook] | None:
         return None
     if not os.environ.get(name, "").strip():
         raise CommandFailed(f"the environment has no {name}")
-    try:
-        return [Webhook(secret) for secret in os.environ[name].split()]
-    except (ValueError, EmptyWebhookSecretError):
-        raise CommandFailed(f"{name} is no secret of Standard Webhooks: base64 behind whsec_") from None
+    keys = [standard_key(secret) for secret in os.environ[name].split()]
+    if None in keys:
+        # The library would take what the deployment refuses to sign with.
+        raise CommandFailed(f"{name} is no secret of Standard Webhooks: base64 behind whsec_")
+    return [Webhook(key) for key in keys if key is not None]
 
 
 def desk(verifiers: list[Webhook] | None, keep: Keep) -> type[BaseHTTPRequestHandler]:

@@ -84,7 +84,11 @@ def test_without_a_secret_everything_is_taken_and_told_whole(start: Start) -> No
 
 @pytest.mark.parametrize(
     ("name", "value", "why"),
-    [("NO_SECRET", " ", "the environment has no NO_SECRET"), ("NO_KEY", "whsec_?", "NO_KEY is no secret of")],
+    [
+        ("NO_SECRET", " ", "the environment has no NO_SECRET"),
+        ("NO_KEY", "whsec_?", "NO_KEY is no secret of"),
+        ("NO_KEY", "whsec_b2s= not-base64!", "NO_KEY is no secret of"),
+    ],
 )
 def test_a_secret_that_is_none_is_told_at_once(monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str) -> None:
     monkeypatch.setenv(name, value)
