@@ -195,10 +195,26 @@ async def test_an_event_for_more_executions_than_one_transaction_wakes(quay: Qua
 
 
 @pytest.mark.clause("waits.match", "inbox.two-checkpoints")
+async def test_a_wait_that_is_for_later_events_only_hides_no_others_behind_it(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for bound in ("EXECUTIONS", "WAITS"):
+        monkeypatch.setattr(routing, bound, 2)
+    later, *others = sorted([await quay.opened() for _ in range(4)], key=lambda one: one.execution_id)
+    for execution in others:
+        await quay.apply(execution.fence, wait(look_back=0.0))
+    seq = await quay.send("order-7")
+    await quay.apply(later.fence, wait(look_back=0.0))
+    assert await quay.route(seq) == 3
+    woken = {row["execution_id"] for row in await quay.rows("event_waits") if row["state"] == "woken"}
+    assert woken == {execution.execution_id for execution in others}
+
+
+@pytest.mark.clause("waits.match", "inbox.two-checkpoints")
 async def test_waits_that_an_event_does_not_fit_cost_a_reading_a_page_and_no_transaction(
     quay: Quay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "EXECUTIONS", 2)
+    monkeypatch.setattr(routing, "WAITS", 2)
     executions = sorted([await quay.opened() for _ in range(7)], key=lambda one: one.execution_id)
     for number, execution in enumerate(executions):
         await quay.apply(execution.fence, wait(look_back=0.0, keys=[], types=["payment.received"], match={"n": number}))

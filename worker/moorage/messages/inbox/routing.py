@@ -27,7 +27,7 @@ from moorage.kernel.instants import Instant
 from moorage.messages.inbox import wait_statements as statements
 from moorage.messages.inbox.matching import Filter
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Row, Transaction
+from moorage.store.transaction import Reading, Row, Scalar, Transaction
 
 ROUTER: Final = "moorage:router"
 """The actor of routing; no subject can be called so."""
@@ -39,7 +39,8 @@ PASS: Final = 100
 """Events that are routed before somebody looks again."""
 
 WAITS: Final = 400
-"""Waits, once for each term that they share with an event, that are read for a page of events."""
+"""Waits, once for each term that they share with an event, that are read for a page of events; and of each term for an
+event by itself."""
 
 DATA_BYTES: Final = 4 * 1024 * 1024
 """Data of events that is read at once, where waits ask for it."""
@@ -87,6 +88,9 @@ async def route(db: Database, now: Instant, seq: int) -> int:
             if event is None:
                 return woken
             chosen = [_woken(first, seq) for first, *_ in _fitting(event, event["data"], waits)]
+            if len(chosen) > EXECUTIONS:
+                chosen = chosen[:EXECUTIONS]
+                last = str(chosen[-1][0])
             if chosen or last is None:
                 tx = Transaction(now)
                 _wake(tx, [seq], chosen)
@@ -266,11 +270,12 @@ async def _data(db: Database, page: _Page) -> dict[int, str | None]:
 
 
 async def _read(db: Database, seq: int, after: str) -> tuple[Row | None, list[Row], str | None]:
-    """The event, unless it was routed; the waits that may be for it, of a page of executions; and the last of these, if
-    there may be more."""
+    """The event, unless it was routed; the waits that may be for it, of a page of executions in their order; and the last
+    of these, if there may be more."""
     reading = Reading()
     found = reading.ask(statements.EVENT, seq=seq)
-    waits = reading.ask(statements.WAITS, seq=seq, after=after, limit=EXECUTIONS)
+    page: dict[str, Scalar] = {"seq": seq, "after": after, "limit": WAITS}
+    until = reading.ask(statements.UNTIL, **page)
+    waits = reading.ask(statements.WAITS, **page)
     await db.read(reading)
-    executions = {row["execution_id"] for row in waits.rows}
-    return found.first(), waits.rows, max(executions) if len(executions) >= EXECUTIONS else None
+    return found.first(), waits.rows, until.one()["until"]

@@ -246,14 +246,23 @@ WHERE e.routed_at IS NULL AND e.seq <= (SELECT max(seq) FROM (SELECT e.seq {_FIR
 ORDER BY e.seq LIMIT CAST(:most AS INTEGER)
 """
 
-# The active waits that share a term with an event, of a page of executions that have not taken it; in each the first first.
+# How far a page of the waits that share a term with an event goes: to the first execution by which one of the terms has as
+# many waits as are read of each; NULL where none has, and there is no further page.
+UNTIL = f"""
+SELECT min((
+    SELECT t.execution_id FROM event_wait_terms AS t
+    WHERE t.term = coalesce('{KEY_TERM}' || key.value, '{TYPE_TERM}' || e.type) AND t.execution_id > :after
+    ORDER BY t.execution_id LIMIT 1 OFFSET CAST(:limit AS INTEGER) - 1
+)) AS until
+FROM events AS e CROSS JOIN json_each(json_insert(e.keys, '$[#]', NULL)) AS key WHERE e.seq = CAST(:seq AS INTEGER)
+""".strip()
+
+# The waits of that page that may be for the event, of executions that have not taken it; in each the first first.
 WAITS = f"""
-SELECT DISTINCT e.seq, {_WAIT} FROM (
-    SELECT DISTINCT t.execution_id FROM events AS e CROSS JOIN {_SHARED} AND t.execution_id > :after AND NOT {_HAS_TAKEN}
-    WHERE e.seq = CAST(:seq AS INTEGER)
-    ORDER BY t.execution_id LIMIT CAST(:limit AS INTEGER)
-) AS page CROSS JOIN events AS e ON e.seq = CAST(:seq AS INTEGER)
-CROSS JOIN {_SHARED} AND t.execution_id = page.execution_id
+WITH page (until) AS ({UNTIL})
+SELECT DISTINCT e.seq, {_WAIT} FROM page CROSS JOIN events AS e ON e.seq = CAST(:seq AS INTEGER)
+CROSS JOIN {_SHARED} AND t.execution_id > :after AND t.execution_id <= coalesce(page.until, char(1114111))
+    AND NOT {_HAS_TAKEN}
 CROSS JOIN event_waits AS w ON {_OF_TERM} AND w.after < e.seq
 ORDER BY w.execution_id, w.created_at, w.label, w.input_sha256
 """
