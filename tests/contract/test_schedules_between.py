@@ -1,5 +1,6 @@
 """Whatever comes between a look at a schedule and what the look leads to wins, and no window starts anything twice."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,10 @@ from moorage.schedules import declare, manual
 from moorage.schedules.due import ScheduleQueue, Schedules
 from moorage.schedules.model import BodyTarget, Declaration
 from moorage.schedules.starting import Means
+from moorage.store.ports import Database
+from moorage.store.transaction import Reading, Transaction
+from moorage.timers import clock
+from moorage.timers.due import DueWork
 from tests.contract.adapters import SqliteStore, Store, dump, sqlite_store
 from tests.contract.operations_of_time import DECLARED, FIRST_WINDOW, HOURLY, OneBody
 from tests.contract.operations_world import NOW
@@ -102,6 +107,51 @@ async def test_what_comes_between_a_look_and_a_turn_wins(store: SqliteStore, act
     assert await ScheduleQueue(means(store)).fire(Between(store.db(), acting), LATER, DECLARED) == 0
     assert await dump(store) == after[0]
     assert len(await runs(store)) == (1 if act is take_turn_too else 0)
+
+
+class Far:
+    """A database that answers after others had their turn; `most` is how many waited for it at once."""
+
+    def __init__(self, behind: Database) -> None:
+        self._behind = behind
+        self._waiting = 0
+        self.most = 0
+        self.cost = behind.cost
+
+    async def _travel(self) -> None:
+        self._waiting += 1
+        self.most = max(self.most, self._waiting)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self._waiting -= 1
+
+    async def read(self, reading: Reading) -> None:
+        await self._travel()
+        await self._behind.read(reading)
+
+    async def commit(self, transaction: Transaction) -> None:
+        await self._travel()
+        await self._behind.commit(transaction)
+
+    async def initialize(self, statements: list[str]) -> None:
+        await self._behind.initialize(statements)
+
+
+@pytest.mark.clause("timers.alarm")
+async def test_schedules_of_one_instant_come_beside_one_another_and_each_window_once(store: SqliteStore) -> None:
+    shared = replace(HOURLY, target=BodyTarget("order", 1, "shop"))
+    for number in range(20):
+        declared = shared if number % 2 else HOURLY
+        await declare.put(store.db(), means(store), ROOT, NOW, f"many{number}", declared)
+    far = Far(store.db())
+    works: list[DueWork] = [Schedules(means(store)), ScheduleQueue(means(store))]
+    drained = await clock.drain(lambda: far, FIRST_WINDOW, works)
+    assert (drained.fired, drained.failed, far.most) == ({"schedule_fired": 21}, [], clock.FIRED_AT_ONCE)
+    told = await store.sql("SELECT state, count(*) AS number FROM schedule_triggers GROUP BY state")
+    assert told == [{"state": "started", "number": 21}]
+    # Those of one scope join what is under way there, or are on record as refused.
+    open_ = await store.sql("SELECT count(*) AS number FROM executions WHERE scope = 'shop'")
+    assert open_ == [{"number": 1}]
 
 
 async def test_what_was_declared_between_is_what_comes(store: SqliteStore) -> None:

@@ -36,6 +36,7 @@ class Schedules:
 
     name = "schedule_fired"
     shard: Shard = "time"
+    parallel = True
     earliest = statements.EARLIEST
     page = statements.DUE
 
@@ -122,6 +123,7 @@ class ScheduleQueue:
 
     name = "schedule_resumed"
     shard: Shard = "time"
+    parallel = True
     earliest = statements.EARLIEST_READY
     page = statements.READY
 
