@@ -1,6 +1,7 @@
 """Acceptance, routing, storing a wait and timing out in every order that two transactions can have: nothing is lost, and
 nothing ends twice (clauses waits.match, inbox.two-checkpoints)."""
 
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -224,6 +225,23 @@ async def test_waits_that_an_event_does_not_fit_cost_a_reading_a_page_and_no_tra
         assert await quay.route(seq, db) == 1
         assert db.cost.trips == trips
         assert (await quay.event(seq))["disposition"] == ("unmatched" if n == 9 else "woke")
+
+
+@pytest.mark.clause("waits.match")
+async def test_a_wait_costs_as_many_rows_as_any_other_that_shares_its_type(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "WAITS", 10)
+    rows = [(f"exe_{number:04}", json.dumps({"n": number})) for number in range(200)]
+    waits = ",".join(f"('{name}','w','','active',0,1,'[]','[\"hot\"]','{match}')" for name, match in rows)
+    terms = ",".join(f"('t:hot','{name}','w','')" for name, _ in rows)
+    columns = "execution_id, label, input_sha256, state, after, created_at, keys, types, match"
+    await quay.store.sql(f"INSERT INTO event_waits ({columns}) VALUES {waits}")  # noqa: S608
+    await quay.store.sql(f"INSERT INTO event_wait_terms VALUES {terms}")  # noqa: S608
+    seq = await quay.send(type_="hot", data={"n": -1})
+    db = quay.store.db()
+    await quay.route(seq, db)
+    assert (db.cost.trips, db.cost.rows_read <= 10 * len(rows)) == (22, True), db.cost
 
 
 # --- an event against its timeout -------------------------------------------------------------------------------------
