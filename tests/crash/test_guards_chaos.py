@@ -155,7 +155,7 @@ class Storm:
 
     def settle(self) -> dict[str, dict[str, Any]]:
         """Let time pass until nothing goes on any more without an operator: the guards that are left."""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         while True:
             self.lapse()
             self._until_quiet()
@@ -173,7 +173,7 @@ class Storm:
         return any(one.get("guard") in guards for one in run.get("awaiting") or ())
 
     def _until_quiet(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while True:
             before = self._looks()
             time.sleep(0.7)

@@ -37,7 +37,7 @@ def root(plain: LocalEdge) -> Iterator[httpx.Client]:
         yield client
 
 
-def eventually(look: Callable[[], Any], seconds: float = 15) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 60) -> Any:
     """What `look` gives once it gives something: real alarms take real time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

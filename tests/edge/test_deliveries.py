@@ -71,7 +71,7 @@ class Line:
 
     def rested(self, state: str, attempts: int = 1) -> list[dict[str, Any]]:
         """The deliveries once all have this state, so many attempts were made together and none is being sent."""
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while True:
             shown = self.deliveries()
             made = sum(one["attempts"] for one in shown)

@@ -26,7 +26,7 @@ def clocked(edge_factory: EdgeFactory) -> LocalEdge:
     return edge_factory(bodies=BODIES, vars={"MOORAGE_ALLOW_LOCAL_DESTINATIONS": "1"})
 
 
-def eventually(look: Callable[[], Any], seconds: float = 15) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 60) -> Any:
     """What `look` gives once it gives something: real alarms take real time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

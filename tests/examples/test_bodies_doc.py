@@ -68,7 +68,7 @@ async def deployed(printed: Registry, tmp_path: Path) -> AsyncIterator[Deploymen
 
 
 async def stands(deployed: Deployment, run: str, status: str) -> Run:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := await deployed.moorage.runs.get(run)).status != status:
         assert not found.ended, (found.status, found.error)
         assert time.monotonic() < deadline, (found.status, found.awaiting)
