@@ -1,5 +1,7 @@
 """Observers: who wants to hear of a run is told, and nobody else."""
 
+from typing import Any
+
 import pytest
 
 from moorage.bodies import Failed, Retry, Run, body, each
@@ -46,3 +48,19 @@ async def test_a_step_that_is_tried_in_another_opening_has_begun_when_it_was_tri
     row = await world.to_the_end("late")
     assert (row.result, len(tries)) == ("at last", 3)
     assert {one.started_at for one in world.told.steps("one")} == {entry.started_at for entry in row.entries.values()}
+
+
+@pytest.mark.clause("runs.stream")
+async def test_an_observer_is_told_of_what_ended_while_nobody_held_the_run() -> None:
+    @body("asks", effects=["answer"])
+    async def asks(run: Run) -> Any:
+        answer = await run.awakeable("answer", ttl=3600)
+        return await answer
+
+    world = World(asks)
+    assert await world.run("asks") == "suspended"
+    world.memory.end("awk_answer_" + next(iter(world.row.entries)).input_sha256[:6], {"resolved": "thanks"})
+    assert await world.again() == "success"
+    waits = [one for one in world.told.steps("answer") if one.kind == "wait"]
+    assert [one.status for one in waits] == ["waiting", "success"]
+    assert waits[-1].ended_at is not None

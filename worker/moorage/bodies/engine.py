@@ -329,6 +329,7 @@ class Engine(Core):
             else:
                 log.warning("what run %s awaits could not be looked at: %s", self.execution.run_id, error)
             return
+        self.telling.taken_over(ended)
         for entry in ended:
             self.replay.entries[entry.key] = entry
             for wait in [one for one in self._waits if one.key == entry.key]:

@@ -1,14 +1,14 @@
 """Telling observers what was stored, in their words. Nothing here waits or can fail a run (clause runs.stream)."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from moorage.journal.model import EntryKey, Kind
+from moorage.journal.model import Entry, EntryKey, Kind, State
 from moorage.kernel.instants import Instant
 from moorage.runs.model import Execution, Failure, Status
-from moorage.runs.observing import Observer, RunChange, StepChange
+from moorage.runs.observing import Observer, RunChange, StepChange, StepStatus
 from moorage.runs.operations import (
     AdmitGuard,
     Await,
@@ -93,9 +93,35 @@ class Telling:
             self._step(operation, outcome)
 
     def running(self) -> None:
-        """The host has begun."""
+        """The host has begun. What it awaited may have ended while nobody held the run."""
         if self.wanted:
             self._tell(self._run("running"))
+            self.taken_over(self._execution.entries)
+
+    def taken_over(self, entries: Iterable[Entry]) -> None:
+        """What ended outside (awakeables, events, children) and stands in the journal by now: no operation tells of it."""
+        if not self.wanted:
+            return
+        for entry in entries:
+            status = _ENDS.get(entry.state)
+            if entry.kind not in _OUTSIDE or status is None:
+                continue
+            key = entry.key
+            after = StepChange(
+                self._execution.run_id,
+                key.label,
+                key.input_sha256,
+                entry.kind,
+                entry.position,
+                status,
+                entry.attempt,
+                entry.started_at,
+                entry.ended_at,
+                output_bytes=entry.value.size if entry.value is not None else None,
+                ref=entry.ref,
+                error=entry.failure,
+            )
+            self._keep(self._steps.get(key), after)
 
     def report(self, status: Status, error: Failure | None) -> None:
         """The host has let go."""
@@ -189,6 +215,9 @@ class Telling:
             # An observer's fault is its own: the run goes on.
             log.warning("an observer failed", exc_info=True)
 
+
+_OUTSIDE: Final = frozenset[Kind](("wait", "event", "child"))
+_ENDS: Final[Mapping[State, StepStatus]] = {"done": "success", "failed": "failed", "canceled": "canceled"}
 
 _AFTERWARDS = (Record, Fail, GiveUp)
 """What is told of a step that has begun before; when, is not known here if nobody wanted to be told."""
