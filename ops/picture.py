@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from moorage.kernel.instants import Instant
-from ops import remote, timeline
+from ops import glyphs, remote, timeline
 
 PIPE_COLUMNS = 120
 """How wide a picture is drawn where nobody's terminal tells a width."""
@@ -46,13 +46,13 @@ def console() -> Console:
     return found
 
 
-def glyphs_of(console: Console) -> timeline.Glyphs:
+def glyphs_of(console: Console) -> glyphs.Glyphs:
     """What the terminal can show."""
     try:
-        "".join((*timeline.DRAWN.marks.values(), timeline.DRAWN.work)).encode(console.encoding)
+        "".join((*glyphs.DRAWN.marks.values(), glyphs.DRAWN.work)).encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
-        return timeline.PLAIN
-    return timeline.DRAWN
+        return glyphs.PLAIN
+    return glyphs.DRAWN
 
 
 def lines(state: State, console: Console) -> list[Text]:

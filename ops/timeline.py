@@ -15,9 +15,7 @@ from rich.text import Text
 
 from moorage.kernel import instants
 from moorage.kernel.instants import Instant
-
-MINTED = "minted"
-"""How an awakeable stands that was made: whether anybody has answered is told by the wait for it, and not here."""
+from ops.glyphs import DRAWN, MINTED, STYLES, Glyphs
 
 WITHOUT_BARS = 52
 """Columns below which the bars are left out; `WITHOUT_KINDS` is where the kinds of steps are too."""
@@ -30,113 +28,6 @@ _INSTANTLY = frozenset({"awakeable", "join", "now", "random", "uuid"})
 """Kinds of steps that take no time of their own."""
 
 _SEGMENT = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
-
-STYLES = {
-    "running": "cyan",
-    "waiting": "yellow",
-    "suspended": "yellow",
-    "success": "green",
-    "failed": "bold red",
-    "partial_failure": "bold red",
-    "canceled": "magenta",
-    MINTED: "yellow",
-}
-"""The colour of each status, of a run or a step."""
-
-
-@dataclass(frozen=True)
-class Glyphs:
-    """What a picture is drawn with."""
-
-    marks: Mapping[str, str]
-    bars: Mapping[str, str]
-    work: str
-    between: str
-    earlier: str
-    first: str
-    middle: str
-    last: str
-    only: str
-    rule: str
-    dot: str
-    dash: str
-    more: str
-
-    def bar(self, kind: str) -> str:
-        """The cell of a step of this kind."""
-        return self.bars.get(kind, self.work)
-
-
-PLAIN = Glyphs(
-    marks={
-        "running": ">",
-        "waiting": "~",
-        "suspended": "~",
-        "success": "+",
-        "failed": "x",
-        "partial_failure": "x",
-        "canceled": "-",
-        MINTED: "o",
-    },
-    bars={
-        "sleep": "-",
-        "wait": ":",
-        "event": ":",
-        "child": "=",
-        "awakeable": "o",
-        "join": ".",
-        "now": ".",
-        "random": ".",
-        "uuid": ".",
-    },
-    work="#",
-    between="-",
-    earlier="<",
-    first="/",
-    middle="|",
-    last="\\",
-    only="*",
-    rule="-",
-    dot=" . ",
-    dash="-",
-    more="...",
-)
-"""For terminals that have nothing but ASCII."""
-
-DRAWN = Glyphs(
-    marks={
-        "running": "▸",
-        "waiting": "◷",
-        "suspended": "◷",
-        "success": "✓",
-        "failed": "✗",
-        "partial_failure": "✗",
-        "canceled": "⊘",
-        MINTED: "◇",
-    },
-    bars={
-        "sleep": "┄",
-        "wait": "░",
-        "event": "░",
-        "child": "▒",
-        "awakeable": "◇",
-        "join": "·",
-        "now": "·",
-        "random": "·",
-        "uuid": "·",
-    },
-    work="█",
-    between="┄",
-    earlier="◂",
-    first="╭",
-    middle="│",
-    last="╰",
-    only="╶",
-    rule="─",
-    dot=" · ",
-    dash="–",
-    more="…",
-)
 
 
 @dataclass(frozen=True)

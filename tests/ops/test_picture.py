@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from ops import picture, timeline
+from ops.glyphs import PLAIN
 from ops.picture import State
 from tests.ops.test_timeline import NOW, at, run, step
 
@@ -67,5 +68,5 @@ def test_lines_tell_only_what_changed(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_line_of_a_step_is_drawn_with_what_an_ascii_terminal_has() -> None:
-    line = timeline.line(step("a", "1", 0, 1, attempt=2), now=NOW, glyphs=timeline.PLAIN)
+    line = timeline.line(step("a", "1", 0, 1, attempt=2), now=NOW, glyphs=PLAIN)
     assert line == "+  success   step       a  1.0 s  2 tries"

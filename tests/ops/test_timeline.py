@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from moorage.kernel import instants
 from ops import timeline
-from ops.timeline import DRAWN, PLAIN, Glyphs
+from ops.glyphs import DRAWN, MINTED, PLAIN, STYLES, Glyphs
 
 NOW = instants.parse("2026-11-29T16:35:12Z")
 
@@ -212,6 +212,6 @@ def test_durations_are_told_in_the_units_that_matter(milliseconds: int, text: st
 def test_every_status_has_a_mark_and_a_colour() -> None:
     statuses = {"running", "waiting", "suspended", "success", "failed", "partial_failure", "canceled"}
     for glyphs in (DRAWN, PLAIN):
-        assert glyphs.marks.keys() == statuses | {timeline.MINTED}
+        assert glyphs.marks.keys() == statuses | {MINTED}
         assert all(cell_len(mark) == 1 for mark in glyphs.marks.values())
-    assert timeline.STYLES.keys() == statuses | {timeline.MINTED}
+    assert STYLES.keys() == statuses | {MINTED}
