@@ -7,7 +7,7 @@ import typer
 
 from moorage.client import Draft, FailureTag, Held
 from moorage.client.jobs import own_name
-from moorage.kernel.limits import CLAIM_BATCH
+from moorage.kernel.limits import CLAIM_BATCH, LEASE_SECONDS, RETRY_SECONDS, WAIT_SECONDS
 from ops import remote
 
 app = remote.group("Claim records by hand, and settle, fail, renew or release them.")
@@ -22,8 +22,10 @@ def take(
     match: remote.Match = None,
     worker: Annotated[str | None, typer.Option(help="The worker's name, kept in history.")] = None,
     count: Annotated[int, typer.Option("--limit", min=1, max=int(CLAIM_BATCH), help="Claim at most so many.")] = 1,
-    lease_seconds: Annotated[float | None, typer.Option(help="How long the claim lasts; else the kind's own.")] = None,
-    wait_seconds: Annotated[float, typer.Option(min=0, help="Wait so long for a match.")] = 0,
+    lease_seconds: Annotated[
+        float | None, typer.Option(min=0, max=int(LEASE_SECONDS), help="How long the claim lasts; else the kind's own.")
+    ] = None,
+    wait_seconds: Annotated[float, typer.Option(min=0, max=int(WAIT_SECONDS), help="Wait so long for a match.")] = 0,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -94,7 +96,9 @@ def fail(
     epoch: Epoch,
     message: Annotated[str, typer.Option(help="Why, for people.")],
     tag: Annotated[FailureTag, typer.Option(help="Why, for programs.")] = FailureTag.PERMANENT,
-    retry_after: Annotated[float | None, typer.Option(min=0, help="Seconds until it is ready again.")] = None,
+    retry_after: Annotated[
+        float | None, typer.Option(min=0, max=int(RETRY_SECONDS), help="Seconds until it is ready again.")
+    ] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="No other attempt could succeed.")] = False,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
@@ -118,7 +122,9 @@ def fail(
 def renew(
     record: RecordId,
     epoch: Epoch,
-    lease_seconds: Annotated[float | None, typer.Option(help="How long from now; else the kind's own.")] = None,
+    lease_seconds: Annotated[
+        float | None, typer.Option(min=0, max=int(LEASE_SECONDS), help="How long from now; else the kind's own.")
+    ] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -137,13 +143,14 @@ def release(
     epoch: Epoch,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Give a record back unworked; the attempt is not counted.
 
     Example: moorage claims release RECORD 1
     """
     remote.call(url, token, lambda moorage: moorage.claims.release(Held(record, epoch)))
-    print(f"released {record}")
+    remote.print_done("released", record, as_json)
 
 
 def _draft(text: str) -> Draft:

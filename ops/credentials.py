@@ -7,6 +7,7 @@ import typer
 
 from moorage.client import Moorage
 from moorage.client.models import Credential
+from moorage.kernel.limits import RATE
 from ops import remote
 
 app = remote.group("Make, list and revoke credentials.")
@@ -31,8 +32,10 @@ def create(
     origin: Annotated[
         list[str] | None, typer.Option(help="With --public: only pages of this origin may use it; repeatable.")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="With --public: at most so many records a second.")] = None,
-    burst: Annotated[int, typer.Option(min=1, help="With --rate: so many at once.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option(min=0, max=int(RATE), help="With --public: at most so many records a second.")
+    ] = None,
+    burst: Annotated[int, typer.Option(min=1, max=int(RATE), help="With --rate: so many at once.")] = 1,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,
@@ -111,13 +114,14 @@ def revoke(
     credential: CredentialId,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Revoke a credential for good: its writes stop at once, its reads within seconds.
 
     Example: moorage credentials revoke cred_01kb1y0z3w5q9v8d7c6b5a4m3n
     """
     remote.call(url, token, lambda moorage: moorage.credentials.revoke(credential))
-    print(f"revoked {credential}")
+    remote.print_done("revoked", credential, as_json)
 
 
 def _grant(text: str) -> dict[str, Any]:

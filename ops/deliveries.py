@@ -173,7 +173,7 @@ def tail(
     subscription: _Subscription = None,
     destination: _Destination = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How often to look.")] = 2.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="How often to look.")] = 2.0,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,

@@ -138,7 +138,7 @@ def tail(
         int | None, typer.Option(min=0, help="Begin past this seq; 0 begins with the first that is kept. Else now.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many.")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How often to look.")] = 1.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="How often to look.")] = 1.0,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
     as_json: remote.AsJson = False,

@@ -93,13 +93,14 @@ def delete(
     revision: Annotated[int | None, typer.Option(min=1, help="Only if the key has this revision.")] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Delete a key; one that is absent already is fine.
 
     Example: moorage kv delete importer cursor
     """
     remote.call(url, token, lambda moorage: moorage.kv.delete(namespace, key, revision=revision))
-    print(f"deleted {namespace}/{key}")
+    remote.print_done("deleted", f"{namespace}/{key}", as_json)
 
 
 def _short(entry: Entry) -> str:

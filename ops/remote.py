@@ -52,6 +52,9 @@ Token = Annotated[
     typer.Option("--token", envvar="MOORAGE_TOKEN", help="The credential to ask with.", show_envvar=True),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table: one value a line for lists.")]
+DoneAsJson = Annotated[
+    bool, typer.Option("--json", help="""Print one JSON object: {"deleted":NAME}, released or revoked.""")
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Print at most so many.")]
 All = Annotated[bool, typer.Option("--all", help="Print everything, over as many pages as it takes.")]
 Match = Annotated[
@@ -260,6 +263,14 @@ class Told(Protocol):
 def print_one(one: Told, as_json: bool) -> None:
     """One thing as it came: a line of JSON, or names and values."""
     (print_json if as_json else print_facts)(one.wire())
+
+
+def print_done(done: str, what: str, as_json: bool) -> None:
+    """What has become of a thing that a command has nothing else to tell of: `deleted NAME`, or `{"deleted":"NAME"}`."""
+    if as_json:
+        print_json({done: what})
+    else:
+        print(printable(f"{done} {what}"))
 
 
 def print_list(

@@ -249,13 +249,15 @@ def triggers(
 
 
 @app.command()
-def delete(name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None) -> None:
+def delete(
+    name: _Name, url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None, as_json: remote.DoneAsJson = False
+) -> None:
     """Delete a schedule. What it started goes on; what waits for its turn does not.
 
     Example: moorage schedules delete nightly
     """
     remote.call(url, token, lambda moorage: moorage.schedules.delete(name))
-    print(f"deleted {name}")
+    remote.print_done("deleted", name, as_json)
 
 
 def _when(schedule: Schedule) -> str:

@@ -103,13 +103,14 @@ def delete(
     name: _Name,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Remove a sender: its webhooks are refused from now on.
 
     Example: moorage senders delete shop
     """
     remote.call(url, token, lambda moorage: moorage.senders.delete(name))
-    print(f"deleted {name}")
+    remote.print_done("deleted", name, as_json)
 
 
 def _secret(text: str) -> str:

@@ -122,12 +122,14 @@ def delete(
     name: _Name,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Tell nothing more; what was told already is still delivered.
 
     Example: moorage subscriptions delete orders
     """
     remote.call(url, token, lambda moorage: moorage.subscriptions.delete(name))
+    remote.print_done("deleted", name, as_json)
 
 
 def _start(text: str | None) -> int | Literal["now"] | None:

@@ -1,6 +1,5 @@
 """`moorage timers`: set timers, look at them and delete them."""
 
-import math
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -8,9 +7,13 @@ import typer
 
 from moorage.client import Moorage
 from moorage.client.timers import NOTHING, Timer
+from moorage.kernel.limits import EVERY_SECONDS
 from ops import remote
 
 app = remote.group("Set timers, look at them and delete them.")
+
+_FURTHEST = 10_000 * 366 * 86400
+"""Seconds; past the last instant that can be written, whatever the time is now."""
 
 TimerId = Annotated[str, typer.Argument(metavar="TIMER", help="The timer's id, of your choice.")]
 
@@ -23,8 +26,12 @@ def put(
         datetime | None,
         typer.Option(help="When it fires: an instant with its offset.", parser=remote.instant, metavar="INSTANT"),
     ] = None,
-    in_: Annotated[float | None, typer.Option("--in", min=0, help="Instead of --at: so many seconds from now.")] = None,
-    every: Annotated[float | None, typer.Option(min=1, help="Again and again after so many seconds.")] = None,
+    in_: Annotated[
+        float | None, typer.Option("--in", min=0, max=_FURTHEST, help="Instead of --at: so many seconds from now.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(min=1, max=int(EVERY_SECONDS), help="Again and again after so many seconds.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="The event's data as JSON, @FILE, or - for standard input.")] = None,
     source: Annotated[str | None, typer.Option(help="The event's source; else /timers/TIMER.")] = None,
     event_id: Annotated[
@@ -45,8 +52,6 @@ def put(
     """
     if (at is None) == (in_ is None):
         raise typer.BadParameter("give either --at or --in")
-    if not all(math.isfinite(seconds) for seconds in (in_ or 0, every or 0)):
-        raise typer.BadParameter("--in and --every take finite numbers of seconds")
     value = NOTHING if data is None else remote.json_argument(data, "--data")
     made = remote.call(
         url,
@@ -115,6 +120,7 @@ def delete(
     revision: Annotated[int | None, typer.Option(min=1, help="Only if it has this revision; else as it is now.")] = None,
     url: remote.Url = remote.DEFAULT_URL,
     token: remote.Token = None,
+    as_json: remote.DoneAsJson = False,
 ) -> None:
     """Delete a timer: it will not fire.
 
@@ -126,7 +132,7 @@ def delete(
         await moorage.timers.delete(timer, at)
 
     remote.call(url, token, ask)
-    print(f"deleted {timer}")
+    remote.print_done("deleted", timer, as_json)
 
 
 def _row(timer: Timer) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ def test_a_subscription_is_declared_shown_paused_and_deleted(run: Run, told: lis
     put = run("subscriptions", "put", "docs", "--type", "record.*", "--kind", "doc", "--destination", "crm", *filtered)
     assert [lines(put)[0][name] for name in ("filter", "position", "state")] == [{"n": {"$gte": 2}}, 0, "paused"]
     run("subscriptions", "put", "docs", "--type", "*", "--destination", "crm", "--from", "yesterday", status=2)
-    assert run("subscriptions", "delete", "docs").stdout == ""
+    assert run("subscriptions", "delete", "docs").stdout == "deleted docs\n"
     assert "SubscriptionUnknown" in run("subscriptions", "show", "docs", status=1).stderr
 
 

@@ -1,0 +1,71 @@
+"""What holds for every command that speaks to a deployment."""
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+from typer.core import TyperCommand, TyperOption
+from typer.main import get_command
+
+from ops.cli import SUBCOMMANDS, assemble
+from tests.ops.test_commands import Run, docs, house, lines, run, schema, transport
+
+__all__ = ["docs", "house", "run", "schema", "transport"]
+
+SPEAKS = [name for name, one in SUBCOMMANDS.items() if hasattr(import_module(one.module), "app")]
+
+
+def _commands() -> Iterator[tuple[str, TyperCommand]]:
+    for group in SPEAKS:
+        found = get_command(assemble([group]))
+        for name, command in found.commands[group].commands.items():  # type: ignore[attr-defined]
+            yield f"{group} {name}", command
+
+
+def _numbers() -> Iterator[tuple[str, TyperCommand, TyperOption]]:
+    for name, command in _commands():
+        for option in command.params:
+            if isinstance(option, TyperOption) and option.type_descriptor.annotation is float:
+                yield f"{name} {option.opts[0]}", command, option
+
+
+@pytest.mark.clause("kernel.limits")
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_no_option_takes_what_is_no_number(number: str) -> None:
+    met = list(_numbers())
+    assert len(met) > 8
+    for name, command, option in met:
+        with pytest.raises(Exception) as refusal:  # noqa: PT011 - Typer's own class of it is private
+            option.process_value(command.make_context(command.name, [], resilient_parsing=True), number)
+        assert getattr(refusal.value, "exit_code", None) == 2, name
+
+
+PRINT_WHAT_IS_KEPT = {"artifacts download", "backup prepare", "history export", "runs export", "runs output"}
+"""Commands without --json: what they write is bytes, or JSON already."""
+
+
+def test_every_command_has_an_answer_for_programs() -> None:
+    without = {name for name, command in _commands() if not any(one.name == "as_json" for one in command.params)}
+    assert without == PRINT_WHAT_IS_KEPT
+
+
+def test_what_ends_a_thing_names_it(docs: Run) -> None:
+    record, credential = "r1", lines(docs("credentials", "create", "w", "--grant", "claim:doc", "--json"))[0]["id"]
+    docs("records", "publish", "doc", '{"n":1}', "--id", record)
+    docs("kv", "put", "ns", "k", "1")
+    docs("timers", "put", "t", "--type", "ping", "--in", "60")
+    docs("schedules", "put", "s", "--every", "60", "--record", '{"kind":"doc","body":{}}')
+    docs("senders", "put", "shop", "--scheme", "bearer", "--secret", "a-secret-of-some-length")
+    docs("destinations", "put", "crm", "https://crm.example.com/hook")
+    docs("subscriptions", "put", "all", "--destination", "crm", "--type", "record.*")
+    docs("claims", "take", "doc")
+    for command, told in (
+        (("kv", "delete", "ns", "k"), {"deleted": "ns/k"}),
+        (("timers", "delete", "t"), {"deleted": "t"}),
+        (("schedules", "delete", "s"), {"deleted": "s"}),
+        (("senders", "delete", "shop"), {"deleted": "shop"}),
+        (("subscriptions", "delete", "all"), {"deleted": "all"}),
+        (("claims", "release", record, "1"), {"released": record}),
+        (("credentials", "revoke", credential), {"revoked": credential}),
+    ):
+        assert lines(docs(*command, "--json")) == [told]
