@@ -61,6 +61,27 @@ async def test_every_write_checks_its_idempotency_key(root: httpx.AsyncClient, m
     problem(await root.request(method, filled(path), headers=twice), 422, "RequestInvalid")
 
 
+@pytest.mark.clause("edge.cors-head")
+@pytest.mark.parametrize(("method", "path"), [one for one in OPERATIONS if one[0] != "GET"])
+async def test_every_write_refuses_a_precondition_that_it_would_not_keep(
+    root: httpx.AsyncClient, method: str, path: str
+) -> None:
+    for name in ("If-Match", "If-None-Match"):
+        answer = await root.request(method, filled(path), headers={name: "*"})
+        if path in ("/awake/{token}", "/webhooks/{sender}"):
+            assert "if-" not in answer.text
+        else:
+            assert problem(answer, 422, "RequestInvalid")["errors"][0]["pointer"] == f"/header/{name.lower()}"
+
+
+@pytest.mark.clause("edge.cors-head")
+async def test_a_cache_may_revalidate_what_it_reads(root: httpx.AsyncClient) -> None:
+    await root.put("/kv/ns/k", json={"value": 1})
+    for headers in ({"if-none-match": '"x"'}, {"if-match": "*"}, {"if-modified-since": "Mon, 30 Nov 2026 00:00:00 GMT"}):
+        assert (await root.get("/kv/ns/k", headers=headers)).json()["value"] == 1
+
+
+@pytest.mark.clause("catalog.credentials")
 async def test_a_refused_request_reads_nothing_of_its_body(nobody: httpx.AsyncClient) -> None:
     problem(await nobody.post("/records", content=b"\xff" * 100), 401, "Unauthenticated")
 

@@ -28,6 +28,7 @@ from moorage.kernel.errors import (
 )
 from moorage.kernel.instants import Instant
 from moorage.kernel.limits import REQUEST_BYTES
+from moorage.kernel.refusals import refused
 from moorage.store.ports import ByteStream, Database
 from moorage.timers.due import Shard
 
@@ -132,6 +133,16 @@ class ApiRequest(Request):
         if len(found) > 1:
             raise RequestInvalid("several Idempotency-Key headers")
         return ids.check_key(found[0]) if found else None
+
+    def refuse_preconditions(self) -> None:
+        """Raise RequestInvalid for If-Match and If-None-Match: a change that passed over them would overwrite what the client
+        wanted to keep (RFC 9110, 13.1)."""
+        for name in ("if-match", "if-none-match"):
+            if name in self.headers:
+                message = (
+                    "is honored by no route that changes something; where a route takes a `revision`, send that instead"
+                )
+                raise refused(f"/header/{name}", message, f"{name} {message}")
 
     def byte_stream(self) -> ByteStream:
         """The raw body, to be read once and as it comes.

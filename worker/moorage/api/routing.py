@@ -87,6 +87,8 @@ async def _prepare(request: Request, exchange: Exchange, access: Access, takes_j
         await _admit(prepared, access)
     if access != "open" and request.method not in ("GET", "HEAD"):
         prepared.check_key()
+        if access != "own":  # whoever sends webhooks cannot mend their headers, and overwrites nothing
+            prepared.refuse_preconditions()
     if takes_json:
         await prepared.json()
         prepared = _as_json(prepared)
