@@ -293,7 +293,10 @@ def exit_status(status: str) -> int:
 def _say_retired(steps: Steps) -> None:
     """Below steps whose outputs are named, and can be read no more."""
     if steps.outputs_retired and any(step.wire().get("output") for step in steps):
-        print("the outputs went with the run's journal when it was retired: none of them can be read", file=sys.stderr)
+        print(
+            "the run is over: its result is kept, and what its steps returned is not, so no output can be read",
+            file=sys.stderr,
+        )
 
 
 async def _watched(moorage: Moorage, views: AsyncIterator[View], shown: picture.Lines | picture.Live) -> str:
@@ -313,7 +316,6 @@ def _show(run: Run, steps: Steps) -> None:
     picture.show(picture.State(run.wire(), [step.wire() for step in steps]))
     picture.show_metadata(run.wire().get("metadata") or {})
     picture.show_result(run.result)
-    _say_retired(steps)
 
 
 def _tell(facts: Mapping[str, Any], as_json: bool) -> None:

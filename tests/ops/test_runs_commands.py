@@ -245,14 +245,14 @@ def test_steps_are_listed_with_what_they_recorded(run: Run, upstream: Upstream) 
     assert told["status"] == 201
 
 
-def test_outputs_that_went_with_the_journal_are_told_once(run: Run, upstream: Upstream) -> None:
-    said = "the outputs went with the run's journal when it was retired: none of them can be read\n"
+def test_outputs_that_are_gone_are_told_where_they_are_named(run: Run, upstream: Upstream) -> None:
+    said = "the run is over: its result is kept, and what its steps returned is not, so no output can be read\n"
     waiting = suspended(run, upstream)
     (ended,) = lines(run("runs", "start", "order", "--input", order(upstream), "--wait", "--json"))
-    for command in ("steps", "show"):
-        assert run("runs", command, waiting).stderr == ""
-        assert run("runs", command, ended["run_id"]).stderr == said
+    assert run("runs", "steps", waiting).stderr == ""
+    assert run("runs", "steps", ended["run_id"]).stderr == said
     assert run("runs", "steps", ended["run_id"], "--json").stderr == ""
+    assert run("runs", "show", ended["run_id"]).stderr == ""
 
 
 def test_watching_prints_each_change_and_ends_with_the_run(run: Run, upstream: Upstream) -> None:
