@@ -127,23 +127,26 @@ async def test_every_refusal_of_a_shape_points_somewhere(root: httpx.AsyncClient
 
 
 @pytest.mark.clause("inbox.accept")
-async def test_the_sources_of_webhooks_are_their_senders_alone(root: httpx.AsyncClient) -> None:
-    """Else a publisher could use up the delivery ids of a sender, whose own webhooks would count as repeated."""
-    taken = {**EVENT, "source": "/webhooks/shop"}
+@pytest.mark.parametrize("source", ["/webhooks/shop", "/timers/other"])
+async def test_the_sources_of_webhooks_and_timers_are_theirs_alone(root: httpx.AsyncClient, source: str) -> None:
+    """Else a publisher could use up the delivery ids of a sender or a timer, whose own events would count as repeated."""
+    taken = {**EVENT, "source": source}
     for sent, media, pointer in (
         (taken, STRUCTURED, "/source"),
         ([EVENT, {**taken, "id": "2"}], BATCH, "/1/source"),
     ):
         found = problem(await send(root, sent, media), 422, "RequestInvalid")
         assert found["errors"][0]["pointer"] == pointer
-    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/webhooks/", "ce-type": "t"}
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": source, "ce-type": "t"}
     problem(await root.post("/events", content=b"{}", headers=headers), 422, "RequestInvalid")
-    timer = {"delay_seconds": 1, "event": {"type": "t", "source": "/webhooks/shop", "id": "1"}}
+    timer = {"delay_seconds": 1, "event": {"type": "t", "source": source, "id": "1"}}
     found = problem(await root.put("/timers/t", json=timer), 422, "RequestInvalid")
     assert found["errors"][0]["pointer"] == "/event/source"
     assert (await root.get("/events")).json()["items"] == (await root.get("/timers")).json()["items"] == []
-    for source in ("/webhooks", "/webhook/shop", "https://a.example/webhooks/shop"):
-        assert (await send(root, {**EVENT, "source": source})).status_code == 202
+    own = {"delay_seconds": 1, "event": {"type": "t", "source": "/timers/t"}}
+    assert (await root.put("/timers/t", json=own)).json()["event"]["source"] == "/timers/t"
+    for free in ("/webhooks", "/timers", "/webhook/shop", "https://a.example/webhooks/shop"):
+        assert (await send(root, {**EVENT, "source": free})).status_code == 202
 
 
 async def test_an_idempotency_key_binds_the_events(root: httpx.AsyncClient) -> None:

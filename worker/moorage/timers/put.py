@@ -19,6 +19,7 @@ from moorage.kernel.limits import EVERY_SECONDS
 from moorage.kernel.refusals import refused
 from moorage.messages.inbox.accept import require_unused
 from moorage.messages.inbox.checks import check, check_open
+from moorage.messages.inbox.model import TIMERS
 from moorage.store.ports import Database
 from moorage.store.transaction import Reading, Scalar, Transaction
 from moorage.timers import timer_statements as statements
@@ -66,13 +67,15 @@ async def put(
 def _asked(timer: str, wish: Wish, now: Instant, caller: Caller) -> Timer:
     """The timer as it will stand, but for what only the transaction knows: its revision, and an id made of it."""
     template = wish.template
-    source = template.source if template.source is not None else f"/timers/{timer}"
+    own = TIMERS + timer
+    source = template.source if template.source is not None else own
     delivery_id = template.event_id if template.event_id is not None else f"{timer}:{_LONGEST}"
     fire_at = _instant(wish, now)
     if wish.every_ms is not None and not 1000 <= wish.every_ms <= int(EVERY_SECONDS) * 1000:
         message = f"must be 1 to {EVERY_SECONDS} seconds"
         raise refused("/every_seconds", message)
-    check_open(source, "/event/source")
+    if source != own:
+        check_open(source, "/event/source")
     check(draft_of(fire_at, wish.every_ms, source, delivery_id, template), "/event")
     return Timer(
         id=timer,

@@ -12,7 +12,7 @@ from moorage.kernel.limits import (
     EVENT_KEYS,
 )
 from moorage.kernel.refusals import check_line, refused
-from moorage.messages.inbox.model import WEBHOOKS, EventDraft
+from moorage.messages.inbox.model import TIMERS, WEBHOOKS, EventDraft
 
 EVENT_ID_PREFIX: Final = "evt_"
 """How every event's own id begins, also one that a client chose, so that it never is the id of something else."""
@@ -56,10 +56,12 @@ def check_source(source: str, pointer: str) -> None:
 
 
 def check_open(source: str, pointer: str) -> None:
-    """Raise RequestInvalid at `pointer` for a source that belongs to a sender of webhooks: whoever else sent events under
-    it could use up delivery ids of the sender's, whose own webhooks would then count as repeated (clause inbox.accept)."""
-    if source.startswith(WEBHOOKS):
-        raise refused(pointer, f"must not lie below {WEBHOOKS}: those sources are the senders' own")
+    """Raise RequestInvalid at `pointer` for a source that belongs to a sender of webhooks or to a timer: whoever else sent
+    events under it could use up their delivery ids, and what they send would then count as repeated (clause
+    inbox.accept)."""
+    for below, whose in ((WEBHOOKS, "the senders'"), (TIMERS, "the timers'")):
+        if source.startswith(below):
+            raise refused(pointer, f"must not lie below {below}: those sources are {whose} own")
 
 
 def _check_keys(draft: EventDraft, pointer: str) -> None:

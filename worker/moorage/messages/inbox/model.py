@@ -14,6 +14,9 @@ Disposition = Literal["woke", "correlated", "unmatched"]
 WEBHOOKS: Final = "/webhooks/"
 """Below this are the sources of webhooks, each its sender's own: what came there under an id was verified as theirs."""
 
+TIMERS: Final = "/timers/"
+"""Below this are the sources of timers, each a timer's own unless its template names another."""
+
 KEY_TERM: Final = "k:"
 TYPE_TERM: Final = "t:"
 """By what events and waits are found: behind one of these a key, or a type."""
