@@ -135,8 +135,8 @@ class ApiRequest(Request):
         return ids.check_key(found[0]) if found else None
 
     def refuse_preconditions(self) -> None:
-        """Raise RequestInvalid for If-Match and If-None-Match: a change that passed over them would overwrite what the client
-        wanted to keep (RFC 9110, 13.1)."""
+        """Raise RequestInvalid for If-Match and If-None-Match: a change that passed over them would overwrite what the
+        client wanted to keep (RFC 9110, 13.1)."""
         for name in ("if-match", "if-none-match"):
             if name in self.headers:
                 message = (
