@@ -2,9 +2,10 @@
 
 import importlib
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from pydantic import BaseModel, model_validator
 
 from moorage.bodies import BodyMisdeclared, Registry, Run, body, each
 from moorage.bodies.digests import Sources
@@ -140,6 +141,28 @@ def test_inputs_are_checked_with_a_pointer_and_without_their_values() -> None:
     registry.check_input("plain", None)
     with pytest.raises(InputInvalid):
         registry.check_input("plain", {"a": 1})
+
+
+@pytest.mark.clause("runs.bodies")
+def test_an_input_at_which_its_own_check_breaks_off_is_refused() -> None:
+    class Order(BaseModel):
+        sku: str
+        price: dict[str, int]
+
+        @model_validator(mode="after")
+        def priced(self) -> Self:
+            self.price["EUR"] += 0
+            return self
+
+    @body("priced", effects=[])
+    async def priced(run: Run, order: Order) -> None:
+        """Nothing."""
+
+    registry = Registry([priced])
+    registry.check_input("priced", {"sku": "a", "price": {"EUR": 1}})
+    with pytest.raises(InputInvalid, match="the body's own check of it broke off with KeyError") as caught:
+        registry.check_input("priced", {"sku": "hunter2", "price": {}})
+    assert "hunter2" not in str(caught.value.problem())
 
 
 async def test_the_functions_own_annotations_shape_what_a_body_sees() -> None:

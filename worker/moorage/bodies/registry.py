@@ -80,7 +80,10 @@ class Registry:
         return [self.info(name, host) for name in sorted(self._bodies)]
 
     def check_input(self, name: str, value: Any) -> None:
-        """Raises BodyUnknown, and InputInvalid with a JSON Pointer to each fault; nothing of the value is repeated."""
+        """Raises BodyUnknown, and InputInvalid with a JSON Pointer to each fault; nothing of the value is repeated.
+
+        A validator of the author's that breaks off has refused the value too: no run of it could begin.
+        """
         found = self.get(name)
         if not found.takes_input:
             if value not in (None, {}):
@@ -92,6 +95,9 @@ class Registry:
             found.input.load(canonical.compact(value))
         except ValidationError as error:
             raise input_refused(error) from None
+        except Exception as error:
+            broke = f"the body's own check of it broke off with {type(error).__name__}"
+            raise InputInvalid(f"the input does not fit: {broke}", errors=[{"pointer": "", "message": broke}]) from error
 
     def _described(self, one: Body, host: Any) -> BodyInfo:
         build = Build(
