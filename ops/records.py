@@ -13,6 +13,7 @@ from rich.console import Console
 
 from moorage.client import Draft, Moorage, Record
 from moorage.client.models import State
+from moorage.client.paging import every
 from moorage.kernel import canonical
 from moorage.kernel.errors import JsonInvalid
 from moorage.kernel.limits import PAGE_ITEMS, PUBLISH_BATCH, PUBLISH_BATCH_BYTES
@@ -196,7 +197,8 @@ def history(
     """
 
     async def ask(moorage: Moorage) -> tuple[list[Any], bool]:
-        return await remote.first(moorage.iterate_history(subject=record), limit, everything)
+        told = every(lambda cursor: moorage.records.history(record, limit=int(PAGE_ITEMS), cursor=cursor))
+        return await remote.first(told, limit, everything)
 
     entries, more = remote.call(url, token, ask)
     remote.print_list(

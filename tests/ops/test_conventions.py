@@ -49,6 +49,17 @@ def test_every_command_has_an_answer_for_programs() -> None:
     assert without == PRINT_WHAT_IS_KEPT
 
 
+@pytest.mark.clause("kernel.ids")
+@pytest.mark.parametrize("command", ["kinds show", "runs show", "timers delete", "records history", "credentials revoke"])
+def test_an_id_that_a_shell_left_empty_is_told_in_one_line(docs: Run, command: str) -> None:
+    told = docs(*command.split(), "", status=1).stderr
+    assert (told.count("\n"), "IdInvalid: '' is no id or name" in told) == (1, True)
+
+
+def test_the_history_of_a_record_that_never_was_is_no_empty_table(docs: Run) -> None:
+    assert "RecordUnknown" in docs("records", "history", "rec_x", status=1).stderr
+
+
 def test_what_ends_a_thing_names_it(docs: Run) -> None:
     record, credential = "r1", lines(docs("credentials", "create", "w", "--grant", "claim:doc", "--json"))[0]["id"]
     docs("records", "publish", "doc", '{"n":1}', "--id", record)

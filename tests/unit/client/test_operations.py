@@ -30,6 +30,23 @@ async def test_records_are_published_queried_and_traced(moorage: Moorage) -> Non
     assert len(every) == 8
 
 
+@pytest.mark.clause("kernel.ids")
+@pytest.mark.parametrize("name", ["", ".", "..", "\udcff"])
+async def test_what_cannot_stand_in_a_path_never_names_something_else(moorage: Moorage, name: str) -> None:
+    await moorage.timers.put("t", "ping", delay_seconds=60)
+    for asked in (
+        moorage.kinds.get(name),
+        moorage.kv.get("ns", name),
+        moorage.kv.delete(name, "k"),
+        moorage.runs.stop(name),
+        moorage.timers.delete(name, 1),
+        moorage.claims.release(Held(name, 1)),
+    ):
+        with pytest.raises(Problem) as caught:
+            await asked
+        assert (caught.value.code, caught.value.tag, caught.value.final) == ("IdInvalid", FailureTag.INVALID, True)
+
+
 async def test_what_an_answer_holds_comes_back_whole(moorage: Moorage) -> None:
     body = {"n": 0.5, "ü": [1, None, {"deep": True}], "": "x"}
     record = await moorage.records.publish("doc", body)

@@ -7,14 +7,22 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from moorage.client.models import Page
+from moorage.client.problems import Problem
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path, whatever it holds."""
-    return quote(name, safe="~")
+    """A name as one segment of a path, whatever it holds. Raises Problem, as Moorage would say it, for what is no segment:
+    the path without it would name something else."""
+    if name in ("", ".", ".."):
+        detail = f"{name!r} is no id or name: an id has 1 character or more, and is neither '.' nor '..'"
+        raise Problem(400, {"code": "IdInvalid", "tag": "Invalid", "detail": detail})
+    try:
+        return quote(name, safe="~")
+    except UnicodeEncodeError:
+        raise Problem(400, {"code": "IdInvalid", "tag": "Invalid", "detail": f"{name!r} is not UTF-8"}) from None
 
 
 def page_of(model: type[M], answer: Any) -> Page[M]:
