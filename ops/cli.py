@@ -75,6 +75,8 @@ def main() -> None:
         # While a command's module was still being imported: Typer tells of any later one.
         sys.exit(128 + signal.SIGINT)
     except OSError as error:
+        if isinstance(error.filename, str):
+            sys.exit(f"moorage: {error.filename}: {error.strerror}")
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         with suppress(OSError):

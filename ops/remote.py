@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -207,7 +207,8 @@ def replace(file: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(file)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise CommandFailed(f"{file}: {error.strerror}") from None
 
 

@@ -146,6 +146,16 @@ def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return ended.value.code
 
 
+@pytest.mark.parametrize("group", ["history", "runs"])
+def test_a_file_that_cannot_be_written_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, group: str
+) -> None:
+    (tmp_path / "file").touch()
+    for where, why in (("none/x", "No such file or directory"), ("", "Is a directory"), ("file/x", "Not a directory")):
+        wanted = tmp_path / where
+        assert called(monkeypatch, group, "export", str(wanted)) == f"moorage: {wanted}: {why}"
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_json_is_json_in_every_encoding(run: Run, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     run("kv", "put", "ns", "k", '"ü… 😀"')
