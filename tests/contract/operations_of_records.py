@@ -182,7 +182,7 @@ RECORDS = [
     Operation("records.fail", World.claimed, fail_record, LeaseFenced),
     Operation("records.requeue", World.dead, requeue, RecordNotDead),
     Operation("records.cancel", named, cancel_record, RecordEnded),
-    Operation("records.retention", aged, lambda w, db, _: Retention().fire(db, Instant(NOW + 1000), KIND)),
+    Operation("records.retention", aged, lambda w, db, _: Retention().fire(db, Instant(NOW + 1000), f"{KIND}@1")),
     Operation("interests.declare", declared, look_for),
     Operation(
         "interests.withdraw", looking, lambda w, db, _: interests.withdraw(db, w.caller, NOW, "worker"), InterestUnknown

@@ -226,7 +226,7 @@ async def test_many_are_removed_in_bounded_transactions(desk: Desk) -> None:
     for start in range(0, len(names), 65):
         await end(desk, *names[start : start + 65])
     desk.pass_time(HOUR + 60)
-    assert await Retention().fire(desk.db(), desk.now, KIND) == RETENTION_BATCH
+    assert await Retention().fire(desk.db(), desk.now, f"{KIND}@{HOUR}") == RETENTION_BATCH
     assert desk.cost.trips == 2
     assert await left(desk) == set(names[RETENTION_BATCH:])
     assert await desk.fire() == {"retention_swept": 30}
@@ -243,14 +243,14 @@ async def test_what_a_removal_reads_does_not_grow_with_what_stays(d1_store: Any)
         await desk.settle(ref(held))
     await desk.publish_all([Draft(KIND, {"size": number}, id=f"late{number}") for number in range(50)])
     desk.pass_time(HOUR + 60)
-    assert await Retention().fire(desk.db(), desk.now, KIND) == 50
+    assert await Retention().fire(desk.db(), desk.now, f"{KIND}@{HOUR}") == 50
     small = desk.cost.rows_read
     for held in await desk.claim(limit=50):
         await desk.settle(ref(held))
     for _ in range(2):
         await desk.publish_all([Draft(KIND, {"to": "bulk"}) for _ in range(500)])
     desk.pass_time(HOUR + 60)
-    assert await Retention().fire(desk.db(), desk.now, KIND) == 50
+    assert await Retention().fire(desk.db(), desk.now, f"{KIND}@{HOUR}") == 50
     assert desk.cost.rows_read <= small + 25
     assert small <= 50 * 30
 
@@ -289,7 +289,7 @@ async def test_a_stale_picture_removes_nothing(desk: Desk) -> None:
         await desk.requeue("requeued")
         await desk.publish({"to": "child"}, parents=("parent",), id="child")
 
-    assert await Retention().fire(Between(desk, meanwhile), desk.now, KIND) == 1
+    assert await Retention().fire(Between(desk, meanwhile), desk.now, f"{KIND}@{HOUR}") == 1
     assert await left(desk) == {"requeued", "parent", "child"}
     assert (await desk.get("requeued")).state == "ready"
     await desk.history_agrees()
@@ -306,7 +306,7 @@ async def test_an_artifact_that_is_needed_again_keeps_its_bytes(desk: Desk) -> N
         await desk.cancel(name)
     desk.pass_time(HOUR + 60)
     between = Between(desk, lambda: desk.requeue("stays"))
-    assert await Retention().fire(between, desk.now, ARTIFACT) == 1
+    assert await Retention().fire(between, desk.now, f"{ARTIFACT}@{HOUR}") == 1
     assert await left(desk) == {"stays"}
     assert [row["holder"] for row in await desk.store.sql("SELECT holder FROM blob_references")] == ["stays"]
     assert [row["sha256"] for row in await desk.store.sql("SELECT sha256 FROM blob_deletions")] == ["goes"]
@@ -322,7 +322,7 @@ async def test_a_kind_that_fails_is_set_aside_and_the_others_go_on(desk: Desk) -
         "CREATE TRIGGER poison BEFORE DELETE ON records WHEN old.id = 'a' BEGIN SELECT raise(ABORT, 'no'); END"
     )
     drained = await clock.drain(desk.db, desk.now, [Retention()])
-    assert [one.item for one in drained.failed] == [KIND]
+    assert [one.item for one in drained.failed] == [f"{KIND}@{HOUR}"]
     assert await left(desk) == {"a"}
     await desk.store.sql("DROP TRIGGER poison")
     desk.now = drained.failed[0].retry_at

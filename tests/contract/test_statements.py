@@ -43,6 +43,7 @@ _FIRST_DUE = "LIMIT 1 in the order of the partial index: reads one row, and thos
 _WAITING = "a partial index of the schedules of which windows wait for their turn: people declare schedules"
 _UNROUTED = "the partial index of events that nobody has routed: those of the last moments"
 _COUNTED = "an operator counts what is under way, when they look at the storage"
+_ANY_PENDING = "whether anything waits to be delivered: the first row of the partial index of what does"
 _NEWEST = "LIMIT in the order of an index: reads as many of the newest, and of the dead, as an operator's summary counts"
 SCANS = {
     "awakeables.statements.EARLIEST_DEADLINE": _FIRST_DUE,
@@ -73,6 +74,10 @@ SCANS = {
     "schedules.statements.FORGOTTEN": _FIRST_DUE,
     "schedules.statements.EARLIEST_READY": _WAITING,
     "schedules.statements.READY": _WAITING,
+    "records.retention_statements.CANDIDATES": _ANY_PENDING,
+    "records.retention_statements.REMOVING": _ANY_PENDING,
+    "records.retention_statements.REMOVE": _ANY_PENDING,
+    "records.retention_statements.PUT_OFF": _ANY_PENDING,
     "store.inspection._ROWS": _COUNTED,
     "store.inspection._TORN_GUARDS": _COUNTED,
 }

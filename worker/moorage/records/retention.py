@@ -131,14 +131,15 @@ class Retention:
 
         Every change looks at its record again: one that is needed, requeued or held meanwhile stays.
         """
+        kind, _, _ = item.rpartition("@")
         for _ in range(_TRIES):
             with suppress(_ArtifactStays):
-                return await self._decide(db, now, item)
+                return await self._decide(db, now, kind)
         raise KindConflict("artifacts of this kind are in use at this moment; try again")
 
-    async def _decide(self, db: Database, now: Instant, item: str) -> int:
+    async def _decide(self, db: Database, now: Instant, kind: str) -> int:
         reading = Reading()
-        found = reading.ask(statements.CANDIDATES, kind=item, now=now)
+        found = reading.ask(statements.CANDIDATES, kind=kind, now=now)
         await db.read(reading)
         if not found.rows:
             return 0
@@ -148,7 +149,7 @@ class Retention:
         tx = Transaction(now)
         answers = []
         if going:
-            answers.append(_remove(tx, item, going))
+            answers.append(_remove(tx, kind, going))
         if needed:
             answers.append(tx.run(statements.PUT_OFF, ids=canonical.compact(needed)))
         if early:

@@ -11,12 +11,19 @@ from moorage.records.statements import RETURNED_COLUMNS, of_end
 _ENDED_TEXT = "strftime('%Y-%m-%dT%H:%M:%fZ', r.ended_at / 1000.0, 'unixepoch')"
 
 # Something that happened to it is still to be delivered, and names it as where it is read. An event's id begins with the
-# position of its entry, so it is found by that; where nothing waits to be delivered nothing is looked for.
-_UNTOLD = """
-    EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_in_order WHERE state = 'pending') AND EXISTS (
-        SELECT 1 FROM history AS h CROSS JOIN deliveries AS d INDEXED BY deliveries_by_event
-            ON d.event_id > printf('dom_%016d_', h.position) AND d.event_id < printf('dom_%016d`', h.position)
-        WHERE h.subject = r.id AND d.state = 'pending'
+# position of its entry, so it is found by that; where nothing waits to be delivered nothing is looked for. That of its
+# publication is its own `seq`: the index of history by subject leaves these out.
+_PENDING = """
+deliveries AS d INDEXED BY deliveries_by_event ON d.state = 'pending'
+    AND d.event_id > printf('dom_%016d_', {position}) AND d.event_id < printf('dom_%016d`', {position})
+""".strip()
+_UNTOLD = f"""
+    EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_in_order WHERE state = 'pending') AND (
+        EXISTS (SELECT 1 FROM (SELECT 1) CROSS JOIN {_PENDING.replace("{position}", "r.seq")})
+        OR EXISTS (
+            SELECT 1 FROM history AS told CROSS JOIN {_PENDING.replace("{position}", "told.position")}
+            WHERE told.subject = r.id AND told.type <> 'record.published'
+        )
     )
 """.strip()
 
@@ -32,24 +39,26 @@ _NEEDED = f"""(
 
 # When a kind with retention next has something to look at: its longest ended record, and the first held one.
 _LOOKS = """
-SELECT k.name AS kind, k.retention_seconds * 1000 + (
+SELECT k.name AS kind, k.retention_seconds AS kept, k.retention_seconds * 1000 + (
     SELECT r.ended_at FROM records AS r INDEXED BY records_ended
     WHERE r.kind = k.name AND r.ended_at IS NOT NULL AND r.held_until IS NULL ORDER BY r.ended_at LIMIT 1
 ) AS due
 FROM kinds AS k INDEXED BY kinds_retained WHERE k.retention_seconds IS NOT NULL
 UNION ALL
-SELECT k.name AS kind, (
+SELECT k.name AS kind, k.retention_seconds AS kept, (
     SELECT r.held_until FROM records AS r INDEXED BY records_held
     WHERE r.kind = k.name AND r.ended_at IS NOT NULL AND r.held_until IS NOT NULL ORDER BY r.held_until LIMIT 1
 ) AS due
 FROM kinds AS k INDEXED BY kinds_retained WHERE k.retention_seconds IS NOT NULL
 """
 
-# The kinds to look at, each at the full minute at or after its first record's instant, unless it is set aside.
+# The kinds to look at, each at the full minute at or after its first record's instant, unless it is set aside. One that
+# keeps its records for another time from now on is another item.
+_ITEM = "look.kind || '@' || look.kept"
 _KINDS_DUE = f"""
-SELECT look.kind AS item, (min(look.due) + 59999) / 60000 * 60000 AS due FROM ({_LOOKS}) AS look
+SELECT {_ITEM} AS item, (min(look.due) + 59999) / 60000 * 60000 AS due FROM ({_LOOKS}) AS look
 WHERE look.due IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'retention_swept' AND item = look.kind)
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'retention_swept' AND item = {_ITEM})
 GROUP BY look.kind
 """
 
