@@ -105,7 +105,7 @@ async def test_c04_settles_around_the_expiry_of_three_hundred_leases(desk: Desk)
 
     async def stale_sweep(instant: int) -> None:
         for one in chance.sample(held, 20):
-            await RecordLeases().fire(desk.store.db(), Instant(instant), one.record.id)
+            await RecordLeases().fire(desk.store.db(), Instant(instant), f"{one.record.id}@{one.lease.expires_at}")
 
     for start in range(0, 300, 12):
         some = moments[start : start + 12]

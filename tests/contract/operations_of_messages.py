@@ -42,7 +42,7 @@ async def subscribed(world: World) -> None:
 
 
 async def fan_out(_world: World, db: Database, _: Any) -> Any:
-    return await OutboxFanOut().fire(db, NOW, "all")
+    return await OutboxFanOut().look_further(db, NOW, "all")
 
 
 async def given_up(world: World) -> str:
@@ -155,7 +155,7 @@ MESSAGES = [
     ),
     Operation("outbox.fan out", subscribed, fan_out),
     Operation("outbox.retention", delivered_long_ago, lambda w, db, _: DeliveryRetention().fire(db, NOW, "sweep")),
-    Operation("outbox.summon", given_up, lambda w, db, _: DeliveriesDue().fire(db, NOW, "place")),
+    Operation("outbox.summon", given_up, lambda w, db, _: DeliveriesDue().fire(db, NOW, f"place@{NOW}")),
     Operation("outbox.lease", given_up, lease_deliveries),
     Operation("outbox.record a delivery", leased, record_outcome_of("delivered", 200)),
     Operation("outbox.record a failure", leased, record_outcome_of("failed", 500, "it answered 500")),

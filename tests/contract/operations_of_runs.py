@@ -78,7 +78,9 @@ async def restart_run(world: World, db: Database, made: tuple[str, str]) -> Any:
 
 async def look_after_run(world: World, db: Database, run: str) -> Any:
     desk = RunsDesk(world.store)
-    return await RunsDue().fire(db, Instant(NOW + 60_000), (await desk.run(run))["execution_id"])
+    execution = await desk.execution((await desk.run(run))["execution_id"])
+    assert execution is not None
+    return await RunsDue().fire(db, Instant(NOW + 60_000), f"{execution['execution_id']}@{execution['wake_at']}")
 
 
 async def sweep_runs(_world: World, db: Database, _: Any) -> Any:

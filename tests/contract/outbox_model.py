@@ -154,7 +154,7 @@ class Play:
         if meanwhile is not None:
             db = Meanwhile(db, meanwhile)
         try:
-            await OutboxFanOut("shop").fire(db, self.now, name)
+            await OutboxFanOut("shop").look_further(db, self.now, name)
         except StorageBindingUnavailable:
             assert fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER)
         await self.follow(name)

@@ -51,14 +51,14 @@ def steps_of(run: str) -> dict[str, Step]:
         await stop.stop(db, ROOT, START, run)
 
     async def tell(db: Database) -> None:
-        await OutboxFanOut("shop").fire(db, START, COMPLETIONS)
+        await OutboxFanOut("shop").look_further(db, START, COMPLETIONS)
 
     return {"ask": ask, "end": end, "tell": tell}
 
 
 async def agrees(store: Store, run: str) -> None:
     """After all has been looked at, each was told once, of the same event and bytes."""
-    await OutboxFanOut("shop").fire(store.db(), START, COMPLETIONS)
+    await OutboxFanOut("shop").look_further(store.db(), START, COMPLETIONS)
     rows = await store.sql("SELECT * FROM deliveries ORDER BY destination")
     assert [(row["destination"], row["subscription"]) for row in rows] == [("early", COMPLETIONS), ("there", COMPLETIONS)]
     assert {(row["aggregate_id"], row["type"], row["state"]) for row in rows} == {(run, "run.closed", "pending")}

@@ -27,6 +27,7 @@ from moorage.runs.operations import Claimed, Close, GiveUp, Recorded, Suspend
 from moorage.store.transaction import Reading
 from tests.contract.adapters import Store
 from tests.contract.harbor import BODIES, ROOT, TRACE, claim, credential, entry, key, put, record, text, value
+from tests.contract.occasions import fire
 from tests.contract.quay import HOUR, Quay, received, wait
 
 SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
@@ -285,10 +286,10 @@ async def test_a_wait_times_out_at_its_instant_and_wakes_the_run(quay: Quay) -> 
     assert (await quay.rows("journal"))[0]["next_attempt_at"] == until
     await quay.apply(execution.fence, Suspend("suspended", until))
     quay.now = Instant(until - 1)
-    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, execution.execution_id) == 0
+    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, f"{execution.execution_id}@{until}") == 0
     quay.now = until
-    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, execution.execution_id) == 1
-    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, execution.execution_id) == 0
+    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, f"{execution.execution_id}@{until}") == 1
+    assert await EventWaitTimeouts().fire(quay.store.db(), quay.now, f"{execution.execution_id}@{until}") == 0
     assert (await quay.states(), await quay.terms()) == ({"paid": "timed_out"}, [])
     [ended] = (await quay.held(execution.execution_id, "bob")).entries
     assert received(ended) == {"timed_out": render(until)}
@@ -377,7 +378,7 @@ async def _stopped(quay: Quay, execution: Execution) -> None:
 async def _lapsed(quay: Quay, execution: Execution) -> None:
     await quay.store.sql("UPDATE executions SET host = 'remote'")
     quay.now = execution.lease.expires_at
-    await RunsDue().fire(quay.store.db(), quay.now, execution.execution_id)
+    await fire(RunsDue(), quay.store.db, quay.now, execution.execution_id)
 
 
 @pytest.mark.clause("waits.match", "runs.cancel-race")
@@ -424,7 +425,7 @@ async def test_what_nobody_routed_falls_due_and_so_do_timeouts(quay: Quay) -> No
     await quay.apply(execution.fence, wait("a", timeout_at=until), wait("b", timeout_at=after(until, 60)), wait("c"))
     seq = await quay.send("somebody-else")
     for work, due, item in (
-        (EventWaitTimeouts(), until, execution.execution_id),
+        (EventWaitTimeouts(), until, f"{execution.execution_id}@{until}"),
         (UnroutedEvents(), quay.now + wait_statements.UNROUTED_MS, str(seq)),
     ):
         reading = Reading()

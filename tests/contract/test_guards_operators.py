@@ -34,6 +34,7 @@ from moorage.runs.operations import Admitted, Close, Recorded, ReleaseGuard, Sus
 from tests.contract.adapters import Store, dump
 from tests.contract.executions import Poked
 from tests.contract.harbor import ROOT, credential, key, put, record, value
+from tests.contract.occasions import fire
 from tests.contract.watch_house import OPERATOR, STEP, WatchHouse, admit, claims
 
 PAGE = PageRequest(100)
@@ -197,7 +198,7 @@ async def test_who_read_the_guard_before_it_was_released_is_told_so(house: Watch
 @pytest.mark.clause("guards.crash-held", "runs.cancel-keeps-effects")
 async def test_c25_h_no_cleanup_requeue_or_restart_sends_it_again(house: WatchHouse, silent: Silent) -> None:
     execution, guard = silent
-    await RunsDue().fire(house.db(), house.now, execution.execution_id)
+    await fire(RunsDue(), house.db, house.now, execution.execution_id)
     await stop.stop(house.db(), ROOT, house.now, execution.run_id)
     house.pass_time(31 * 86_400)
     await RunRetention().fire(house.db(), house.now, "sweep")

@@ -18,6 +18,7 @@ from moorage.store.transaction import Transaction
 from tests.contract.adapters import Store, dump
 from tests.contract.executions import Poked
 from tests.contract.harbor import BODIES, ROOT, TRACE, credential, key, put, record, value
+from tests.contract.occasions import fire
 from tests.contract.runs_desk import REMOTE
 from tests.contract.watch_house import STEP, WINDOW, WatchHouse
 
@@ -106,7 +107,7 @@ async def test_a_host_elsewhere_opens_anew_only_when_the_guard_gives_way_and_the
     execution = await remote(house)
     guard = await house.begin(execution.fence, destination="bank")
     house.lapse(execution)
-    assert await RunsDue().fire(house.db(), house.now, execution.execution_id) == 1
+    assert await fire(RunsDue(), house.db, house.now, execution.execution_id) == 1
     assert (await house.run(execution.run_id))["status"] == "partial_failure"
     assert await house.open_guards() == [guard.token]
     with pytest.raises(ExecutionGuardBlocked):
@@ -128,7 +129,7 @@ async def test_what_waits_for_hosts_elsewhere_is_passed_over_until_its_guard_giv
     guard = await house.begin(execution.fence, destination="bank")
     await house.apply(execution.fence, Suspend("waiting", Instant(house.now + 1000)))
     house.pass_time(2)
-    await RunsDue().fire(house.db(), house.now, execution.execution_id)
+    await fire(RunsDue(), house.db, house.now, execution.execution_id)
     builds = {REMOTE.name: REMOTE.build}
     digests = {REMOTE.name: REMOTE.build.digest}
     assert not await hosting.anything_waits(house.db(), house.now, builds)

@@ -21,6 +21,7 @@ from moorage.store.ports import Database
 from tests.contract.adapters import Store, dump
 from tests.contract.harbor import BODIES, ROOT, TRACE, Harbor, claim, key, value
 from tests.contract.harbor import record as recorded
+from tests.contract.occasions import fire
 
 FAILURE = Failure("Transient", "busy")
 
@@ -197,7 +198,7 @@ async def test_a_run_that_is_reaped_is_heard(heard: Heard) -> None:
     held = await heard.opened()
     await heard.store.sql("UPDATE executions SET host = 'remote'")
     heard.pass_time(OWNER_LEASE_SECONDS)
-    await RunsDue().fire(heard.db(), heard.now, held.execution_id)
+    await fire(RunsDue(), heard.db, heard.now, held.execution_id)
     assert (await heard.told(held.run_id))["status"] == "partial_failure"
 
 

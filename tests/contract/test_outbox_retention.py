@@ -29,7 +29,7 @@ async def desk(store: Store) -> Desk:
 @pytest.mark.clause("records.retention", "outbox.deliver")
 async def test_what_is_still_to_be_told_of_stays(desk: Desk) -> None:
     await desk.publish_all([Draft(KIND, {}, id="told"), Draft(KIND, {}, id="untold")])
-    await OutboxFanOut("shop").fire(desk.db(), desk.now, "all")
+    await OutboxFanOut("shop").look_further(desk.db(), desk.now, "all")
     await desk.publish(id="never")  # whom nobody has looked at yet is not held
     for held in await desk.claim(limit=3):
         await desk.settle(ref(held))

@@ -190,8 +190,8 @@ async def test_firing_an_item_is_one_round_trip(desk: Desk) -> None:
     held = await desk.claim_one(seconds=1)
     waiting = await desk.publish(not_before=after(desk.now, 1))
     desk.pass_time(1)
-    for work, item in ((RecordLeases(), held.record.id), (RecordDelays(), waiting.id)):
+    for work, name in ((RecordLeases(), held.record.id), (RecordDelays(), waiting.id)):
         db = desk.db()
-        assert await work.fire(db, desk.now, item) == 1
+        assert await work.fire(db, desk.now, f"{name}@{desk.now}") == 1
         assert db.cost.trips == 1
     assert ClaimRef(held.record.id, 1) == ref(held)

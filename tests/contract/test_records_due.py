@@ -52,9 +52,10 @@ async def test_expiring_twice_in_one_millisecond_tells_of_one_death(desk: Desk) 
     for _ in range(3):
         held = await desk.claim_one(seconds=1)
         desk.pass_time(1)
-        assert await work.fire(desk.db(), desk.now, held.record.id) == 1
+        item = f"{held.record.id}@{held.lease.expires_at}"
+        assert await work.fire(desk.db(), desk.now, item) == 1
         before = await dump(desk.store)
-        assert await work.fire(desk.db(), desk.now, held.record.id) == 0
+        assert await work.fire(desk.db(), desk.now, item) == 0
         assert await dump(desk.store) == before
     [record] = (await desk.query(state="dead")).items
     assert (await desk.types(record.id)).count("dead_lettered") == 1
@@ -74,8 +75,9 @@ async def test_a_clock_with_an_old_picture_changes_nothing(desk: Desk) -> None:
     desk.pass_time(1)
     before = await dump(desk.store)
     for name in [*(one.record.id for one in (settled, dead, renewed, released)), others[0].id, "rec_nobody"]:
-        assert await RecordLeases().fire(desk.db(), desk.now, name) == 0
-        assert await RecordDelays().fire(desk.db(), desk.now, name) == 0
+        for due in (settled.lease.expires_at, after(desk.now, 59)):
+            assert await RecordLeases().fire(desk.db(), desk.now, f"{name}@{due}") == 0
+            assert await RecordDelays().fire(desk.db(), desk.now, f"{name}@{due}") == 0
     assert await dump(desk.store) == before
 
 
@@ -84,19 +86,20 @@ async def test_a_death_by_failing_is_not_told_again_by_the_clock_of_the_same_ins
     held = await desk.claim_one(seconds=5)
     failed = await desk.fail(ref(held), dead=True)
     before = await dump(desk.store)
-    assert await RecordLeases().fire(desk.db(), desk.now, failed.id) == 0
+    assert await RecordLeases().fire(desk.db(), desk.now, f"{failed.id}@{held.lease.expires_at}") == 0
     assert await dump(desk.store) == before
 
 
 @pytest.mark.clause("records.recover", "records.claim")
 async def test_a_delay_ends_once(desk: Desk) -> None:
     record = await desk.publish(not_before=after(desk.now, 5))
+    item = f"{record.id}@{record.not_before}"
     desk.pass_time(4.999)
-    assert await RecordDelays().fire(desk.db(), desk.now, record.id) == 0
+    assert await RecordDelays().fire(desk.db(), desk.now, item) == 0
     desk.pass_time(0.001)
-    assert await RecordDelays().fire(desk.db(), desk.now, record.id) == 1
+    assert await RecordDelays().fire(desk.db(), desk.now, item) == 1
     before = await dump(desk.store)
-    assert await RecordDelays().fire(desk.db(), desk.now, record.id) == 0
+    assert await RecordDelays().fire(desk.db(), desk.now, item) == 0
     assert await dump(desk.store) == before
     assert (await desk.get(record.id)).not_before is None
     await desk.history_agrees()

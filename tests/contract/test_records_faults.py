@@ -98,9 +98,13 @@ OPERATIONS = [
     Retried("requeue by key", dead, lambda desk, ids: desk.requeue(ids[0], key=desk.key("k", "requeue"))),
     Retried("requeue by pattern", dead, lambda desk, _: desk.requeue_matching({"size": {"$lt": 2}})),
     Retried("requeue by pattern and key", dead, lambda desk, _: desk.requeue_matching({}, 2, key=desk.key("k", "all"))),
-    Retried("expire", expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, claim.record)),
-    Retried("expire the last", last_expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, claim.record)),
-    Retried("become due", waiting, lambda desk, record: RecordDelays().fire(desk.db(), desk.now, record)),
+    Retried("expire", expired, lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, f"{claim.record}@{desk.now}")),
+    Retried(
+        "expire the last",
+        last_expired,
+        lambda desk, claim: RecordLeases().fire(desk.db(), desk.now, f"{claim.record}@{desk.now}"),
+    ),
+    Retried("become due", waiting, lambda desk, record: RecordDelays().fire(desk.db(), desk.now, f"{record}@{desk.now}")),
 ]
 
 

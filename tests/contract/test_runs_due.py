@@ -14,6 +14,7 @@ from moorage.runs.placement import runner_of
 from moorage.timers import clock
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, FaultyDatabase, Plan
+from tests.contract.occasions import item_of
 from tests.contract.runs_desk import WORKS, RunsDesk, Watched
 
 DAY = 86_400
@@ -28,7 +29,7 @@ def desk(store: Store) -> RunsDesk:
 async def fired(desk: RunsDesk, execution_id: str) -> list[str]:
     """What one firing pokes."""
     db = Watched(desk.store)
-    await RunsDue().fire(db, desk.now, execution_id)
+    await RunsDue().fire(db, desk.now, await item_of(desk.db(), RunsDue(), execution_id))
     return db.poked
 
 
@@ -153,14 +154,15 @@ async def test_a_firing_that_fails_or_comes_twice_is_one(desk: RunsDesk, store: 
     held = await desk.open_remote("job")
     desk.pass_time(OWNER_LEASE_SECONDS)
     plan = Plan([fault])
+    item = f"{held.execution_id}@{desk.now}"
     await asyncio.gather(
-        RunsDue().fire(FaultyDatabase(store.db(), plan), desk.now, held.execution_id),
+        RunsDue().fire(FaultyDatabase(store.db(), plan), desk.now, item),
         return_exceptions=True,
     )
     await desk.fire()
     once = await dump(store)
-    await RunsDue().fire(store.db(), desk.now, held.execution_id)
-    await RunsDue().fire(store.db(), desk.now, "exe_none")
+    await RunsDue().fire(store.db(), desk.now, item)
+    await RunsDue().fire(store.db(), desk.now, f"exe_none@{desk.now}")
     assert await dump(store) == once
     assert await desk.types(held.run_id) == ["run.opened", "run.reaped"]
 
@@ -171,7 +173,8 @@ async def test_a_renewed_lease_is_not_reaped_on_a_stale_picture(desk: RunsDesk, 
     desk.pass_time(OWNER_LEASE_SECONDS)
     await store.sql("UPDATE executions SET expires_at = expires_at + 1, wake_at = wake_at + 1")
     before = await dump(store)
-    assert await RunsDue().fire(store.db(), desk.now, held.execution_id) == 0
+    for due in (desk.now, desk.now + 1):
+        assert await RunsDue().fire(store.db(), desk.now, f"{held.execution_id}@{due}") == 0
     assert await dump(store) == before
 
 

@@ -14,6 +14,7 @@ from moorage.runs.operations import Close, Suspend
 from tests.contract.adapters import Store, dump
 from tests.contract.faults import Fault, Plan
 from tests.contract.harbor import Harbor, claim, put, record, value
+from tests.contract.occasions import fire
 
 NO = Failure("Permanent", "no", "Boom", "a")
 
@@ -145,7 +146,7 @@ async def test_objects_go_with_what_needs_them(harbor: Harbor) -> None:
     assert (run["result"], run["result_size"]) == (None, len(result) + 2)
     deletions = blob_due.BlobDeletions(harbor.store.blobs)
     for row in await harbor.rows("blob_deletions"):
-        await deletions.fire(harbor.store.db(), Instant(harbor.now + 1), row["sha256"])
+        await fire(deletions, harbor.store.db, Instant(harbor.now + 1), row["sha256"])
     assert [one async for one in harbor.store.blobs.list()] == [run["result_blob"]]
 
 

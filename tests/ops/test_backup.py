@@ -380,7 +380,7 @@ async def told_of(house: House, publishing: int) -> dict[str, tuple[str, str]]:
     async with client_of(build_app(house.ports())) as api:
         for n in range(publishing):
             await post(api, "/records", json={"kind": "doc", "body": {"n": n}})
-        while await OutboxFanOut("shop").fire(house.database(), house.now, "all"):
+        while await OutboxFanOut("shop").look_further(house.database(), house.now, "all"):
             pass
     found = house.connection.execute("SELECT event_id, body, aggregate_id FROM deliveries WHERE subscription = 'all'")
     return {row["event_id"]: (row["body"], row["aggregate_id"]) for row in found}

@@ -28,7 +28,7 @@ def told(run: Run, house: House) -> list[str]:
     run("subscriptions", "put", "docs", "--type", "record.published", "--kind", "doc", "--destination", "crm")
     for number in range(3):
         run("records", "publish", "doc", json.dumps({"n": number}))
-    at_once(OutboxFanOut().fire(house.database(), house.now, "docs"))
+    at_once(OutboxFanOut().look_further(house.database(), house.now, "docs"))
     return [one["delivery_id"] for one in lines(run("deliveries", "list", "--json"))]
 
 

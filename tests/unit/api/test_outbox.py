@@ -48,7 +48,7 @@ async def publish(api: httpx.AsyncClient, **body: Any) -> str:
 
 async def fan_out(house: House, *names: str) -> None:
     for name in names or ("all",):
-        while await OutboxFanOut("shop").fire(house.database(), house.now, name):
+        while await OutboxFanOut("shop").look_further(house.database(), house.now, name):
             pass
 
 

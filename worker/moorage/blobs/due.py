@@ -27,7 +27,8 @@ class BlobDeletions:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Delete one object; one that another deleter has taken is left to it."""
-        return int(await deletion.delete(db, self._blobs, now, item))
+        sha256, _, _ = item.rpartition("@")
+        return int(await deletion.delete(db, self._blobs, now, sha256))
 
 
 class AbandonedUploads:

@@ -110,14 +110,15 @@ LISTED = "SELECT value FROM json_each(:holders)"
 
 # --- deletion ---
 
+# An object may be stored again once that it is deleted, and be deleted again.
 EARLIEST_DELETION = """
 SELECT due_at AS due FROM blob_deletions
-WHERE NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_deleted' AND item = blob_deletions.sha256)
+WHERE NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_deleted' AND item = sha256 || '@' || due_at)
 ORDER BY due_at LIMIT 1
 """
 DUE_DELETIONS = """
-SELECT sha256 AS item, due_at AS due FROM blob_deletions WHERE due_at <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_deleted' AND item = blob_deletions.sha256)
+SELECT sha256 || '@' || due_at AS item, due_at AS due FROM blob_deletions WHERE due_at <= :now
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'blob_deleted' AND item = sha256 || '@' || due_at)
 ORDER BY due_at LIMIT CAST(:limit AS INTEGER)
 """
 

@@ -21,16 +21,18 @@ SEALED_UP_TO = "SELECT 1 WHERE coalesce((SELECT max(position) FROM seals), 0) = 
 SEAL = "INSERT INTO seals (position, sealed_at, seal, links) VALUES (:position, :now, :seal, :links)"
 
 # When the Clock seals: at the second full five seconds after the first unsealed entry, so that entries gather and
-# the entries of five seconds give one instant. Reads one row of each table, however much is waiting.
+# the entries of five seconds give one instant. Reads one row of each table, however much is waiting. What goes on from
+# another link, because somebody sealed by hand, is another item.
 SEAL_DUE = """
-SELECT (at / 5000 + 2) * 5000 AS due FROM history
+SELECT 'after:' || coalesce((SELECT max(position) FROM seals), 0) AS item, (at / 5000 + 2) * 5000 AS due FROM history
 WHERE position > coalesce((SELECT max(position) FROM seals), 0) AND position <= 9007199254740991
-AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'history_sealed' AND item = 'seal')
+AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'history_sealed'
+    AND item = 'after:' || coalesce((SELECT max(position) FROM seals), 0))
 ORDER BY position LIMIT 1
 """
 
 # The sealing as one item, once that instant has come.
-SEAL_DUE_NOW = f"SELECT 'seal' AS item, due FROM ({SEAL_DUE}) WHERE due <= :now"  # noqa: S608  both parts are constants
+SEAL_DUE_NOW = f"SELECT item, due FROM ({SEAL_DUE}) WHERE due <= :now"  # noqa: S608  both parts are constants
 
 # A page of seals, oldest first.
 SEALS = """

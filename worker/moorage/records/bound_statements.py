@@ -53,12 +53,12 @@ _STALE = "r.state = 'ready' AND r.ready_until IS NOT NULL"
 # The ready record whose time to live ends first, and those for which it has ended.
 EARLIEST_STALE = f"""
 SELECT r.ready_until AS due FROM records AS r WHERE {_STALE}
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id)
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id || '@' || r.ready_until)
 ORDER BY r.ready_until LIMIT 1
 """
 STALE = f"""
-SELECT r.id AS item, r.ready_until AS due FROM records AS r WHERE {_STALE} AND r.ready_until <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id)
+SELECT r.id || '@' || r.ready_until AS item, r.ready_until AS due FROM records AS r WHERE {_STALE} AND r.ready_until <= :now
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id || '@' || r.ready_until)
 ORDER BY r.ready_until LIMIT CAST(:limit AS INTEGER)
 """
 
@@ -66,13 +66,14 @@ ORDER BY r.ready_until LIMIT CAST(:limit AS INTEGER)
 BECOMING_STALE = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
     {of_end("json_object('attempts', r.attempts, 'failure', json(:failure))")} AS data
-FROM records AS r WHERE r.id = :record AND r.state = 'ready' AND r.ready_until <= :now
+FROM records AS r WHERE r.id = :record AND r.state = 'ready'
+    AND r.ready_until = CAST(:due AS INTEGER) AND r.ready_until <= :now
 """
 
 # Makes it one.
 END_STALE = """
 UPDATE records SET state = 'dead', available = 0, not_before = NULL, ended_at = :now, failure = :failure
-WHERE id = :record AND state = 'ready' AND ready_until <= :now
+WHERE id = :record AND state = 'ready' AND ready_until = CAST(:due AS INTEGER) AND ready_until <= :now
 RETURNING id
 """
 

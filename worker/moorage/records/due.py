@@ -32,8 +32,9 @@ class RecordLeases:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Expire one record's lease if it still runs out by `now`; a record settled or renewed meanwhile is left alone."""
+        record, _, due = item.rpartition("@")
         tx = Transaction(now)
-        ended = plan_expiry(tx, CLOCK, item)
+        ended = plan_expiry(tx, CLOCK, record, due)
         await db.commit(tx)
         return len(ended.rows)
 
@@ -49,9 +50,11 @@ class StaleRecords:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Make one record a dead letter if its time to live has ended by `now`; a claimed one is left alone."""
+        record, _, due = item.rpartition("@")
         tx = Transaction(now)
-        append_selected(tx, CLOCK, "record.dead_lettered", bound_statements.BECOMING_STALE, record=item, failure=_STALE)
-        ended = tx.run(bound_statements.END_STALE, record=item, failure=_STALE)
+        becoming = bound_statements.BECOMING_STALE
+        append_selected(tx, CLOCK, "record.dead_lettered", becoming, record=record, due=due, failure=_STALE)
+        ended = tx.run(bound_statements.END_STALE, record=record, due=due, failure=_STALE)
         await db.commit(tx)
         return len(ended.rows)
 
@@ -67,8 +70,9 @@ class RecordDelays:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Make one record claimable if it is due by `now`."""
+        record, _, due = item.rpartition("@")
         tx = Transaction(now)
-        append_selected(tx, CLOCK, "record.due", statements.BECOMING_DUE, record=item)
-        due = tx.run(statements.BECOME_DUE, record=item)
+        append_selected(tx, CLOCK, "record.due", statements.BECOMING_DUE, record=record, due=due)
+        became = tx.run(statements.BECOME_DUE, record=record, due=due)
         await db.commit(tx)
-        return len(due.rows)
+        return len(became.rows)

@@ -57,15 +57,16 @@ async def fail(
     return Record.of(ended.one())
 
 
-def plan_expiry(tx: Transaction, actor: str, record: str) -> Answer:
-    """End the attempt of a record whose lease has run out at the transaction's instant; changes nothing otherwise.
+def plan_expiry(tx: Transaction, actor: str, record: str, due: str) -> Answer:
+    """End the attempt of a record whose lease, the one that ends at `due`, has run out at the transaction's instant; changes
+    nothing otherwise.
 
     It counts as an attempt without delay; the last one is dead-lettered with a reason that names the lease.
     """
     failure = canonical.dumps(
         {"tag": FailureTag.TIMED_OUT.value, "code": LeaseExpired.__name__, "message": LeaseExpired.meaning()}
     )
-    append_selected(tx, actor, "record.lease_expired", statements.RUNNING_OUT, record=record)
+    append_selected(tx, actor, "record.lease_expired", statements.RUNNING_OUT, record=record, due=due)
     last = statements.RUNNING_OUT_OF_ATTEMPTS
-    append_selected(tx, actor, "record.dead_lettered", last, record=record, failure=failure)
-    return tx.run(statements.EXPIRE, record=record, dead_letter=False, delay=0, failure=failure)
+    append_selected(tx, actor, "record.dead_lettered", last, record=record, due=due, failure=failure)
+    return tx.run(statements.EXPIRE, record=record, due=due, dead_letter=False, delay=0, failure=failure)

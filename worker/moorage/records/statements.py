@@ -231,7 +231,9 @@ FAIL = _END_ATTEMPT.replace("{columns}", RETURNED_COLUMNS).replace(
     "{which}", "records.id = :record AND records.epoch = :epoch AND records.state = 'claimed'"
 )
 EXPIRE = _END_ATTEMPT.replace("{columns}", "records.id").replace(
-    "{which}", "records.id = :record AND records.state = 'claimed' AND records.expires_at <= :now"
+    "{which}",
+    "records.id = :record AND records.state = 'claimed' AND records.expires_at = CAST(:due AS INTEGER)"
+    " AND records.expires_at <= :now",
 )
 
 # The attempt that just ended, for its history entry.
@@ -246,7 +248,8 @@ FROM records AS r WHERE r.id = :record
 RUNNING_OUT = """
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
     json_object('attempt', r.attempts, 'epoch', r.epoch, 'owner', r.owner) AS data
-FROM records AS r WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now
+FROM records AS r WHERE r.id = :record AND r.state = 'claimed'
+    AND r.expires_at = CAST(:due AS INTEGER) AND r.expires_at <= :now
 """
 
 # An attempt whose lease runs out now and that was the last allowed one, before it is ended. It looks before the change:
@@ -255,7 +258,8 @@ RUNNING_OUT_OF_ATTEMPTS = f"""
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256,
     {of_end("json_object('attempts', r.attempts, 'failure', json(:failure))")} AS data
 FROM records AS r JOIN kinds AS k ON k.name = r.kind
-WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at <= :now AND r.attempts >= k.max_attempts
+WHERE r.id = :record AND r.state = 'claimed' AND r.expires_at = CAST(:due AS INTEGER) AND r.expires_at <= :now
+    AND r.attempts >= k.max_attempts
 """
 
 # The record, if the attempt that a fenced transaction has just ended was its last.
@@ -325,42 +329,44 @@ RETURNING {RETURNED_COLUMNS}
 # One dead letter's id, as a choice of REQUEUED and REQUEUE.
 CHOSEN_ONE = "SELECT id FROM records WHERE id = :record AND state = 'dead'"
 
-# --- due work ---
+# --- due work: a record and the instant of which it is due, by which one lease or delay is told from the next ---
 
 # The lease that runs out first, and the leases that have run out.
 EARLIEST_EXPIRY = """
 SELECT r.expires_at AS due FROM records AS r WHERE r.state = 'claimed'
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id)
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id || '@' || r.expires_at)
 ORDER BY r.expires_at LIMIT 1
 """
 EXPIRED = """
-SELECT r.id AS item, r.expires_at AS due FROM records AS r WHERE r.state = 'claimed' AND r.expires_at <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id)
+SELECT r.id || '@' || r.expires_at AS item, r.expires_at AS due FROM records AS r
+WHERE r.state = 'claimed' AND r.expires_at <= :now
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id || '@' || r.expires_at)
 ORDER BY r.expires_at LIMIT CAST(:limit AS INTEGER)
 """
 
 # The record whose not_before comes first, and the records whose not_before has come.
 EARLIEST_DELAY = """
 SELECT r.not_before AS due FROM records AS r WHERE r.available = 0 AND r.not_before IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id || '@' || r.not_before)
 ORDER BY r.not_before LIMIT 1
 """
 DELAYED = """
-SELECT r.id AS item, r.not_before AS due FROM records AS r
+SELECT r.id || '@' || r.not_before AS item, r.not_before AS due FROM records AS r
 WHERE r.available = 0 AND r.not_before <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id)
+    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id || '@' || r.not_before)
 ORDER BY r.not_before LIMIT CAST(:limit AS INTEGER)
 """
 
 # Makes a record claimable whose not_before has come.
 BECOME_DUE = """
 UPDATE records SET available = 1
-WHERE id = :record AND state = 'ready' AND available = 0 AND not_before <= :now
+WHERE id = :record AND state = 'ready' AND available = 0 AND not_before = CAST(:due AS INTEGER) AND not_before <= :now
 RETURNING id
 """
 
 # The record that becomes due now, for its history entry.
 BECOMING_DUE = """
 SELECT 1 AS ordinal, r.id AS subject, r.kind, r.body_sha256 AS content_sha256, '{}' AS data
-FROM records AS r WHERE r.id = :record AND r.state = 'ready' AND r.available = 0 AND r.not_before <= :now
+FROM records AS r WHERE r.id = :record AND r.state = 'ready' AND r.available = 0
+    AND r.not_before = CAST(:due AS INTEGER) AND r.not_before <= :now
 """

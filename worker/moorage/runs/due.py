@@ -21,7 +21,7 @@ from moorage.runs import retiring
 from moorage.runs.errors_text import error_json
 from moorage.runs.model import Failure
 from moorage.store.ports import Database
-from moorage.store.transaction import Reading, Transaction
+from moorage.store.transaction import Reading, Scalar, Transaction
 
 FIRST_LOOK_MS: Final = 5_000
 LONGEST_LOOK_MS: Final = 300_000
@@ -39,6 +39,7 @@ class RunsDue:
     One of the Worker is poked again, until its Runner takes it. One of another host is offered when nobody holds it; when
     a host held it and let its lease run out, its run ends as a partial failure and the execution waits to be opened again.
     A driven clock that passes many of its looks fires it once: nobody could follow a poke before the clock has arrived.
+    An item is an execution's id and the instant at which it is due.
     """
 
     name = "run_due"
@@ -50,14 +51,16 @@ class RunsDue:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """See after one execution, in one round trip; 0 when it was seen after meanwhile."""
+        execution, _, due = item.rpartition("@")
+        one: dict[str, Scalar] = {"execution": execution, "due": due}
         tx = Transaction(now)
-        append_selected(tx, CLOCK, "run.reaped", statements.REAPING, execution=item)
-        wake(tx, statements.REAPED_PARENT, execution=item)
-        reaped = tx.run(statements.REAP, execution=item, error=_LAPSED)
-        waits.cancel_all(tx, statements.REAPED, execution=item)
-        tx.run(statements.LET_GO, execution=item)
-        rested = tx.run(statements.REST, execution=item)
-        poked = tx.run(statements.LOOK_AGAIN, execution=item, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
+        append_selected(tx, CLOCK, "run.reaped", statements.REAPING, execution=execution, due=due)
+        wake(tx, statements.REAPED_PARENT, **one)
+        reaped = tx.run(statements.REAP, **one, error=_LAPSED)
+        waits.cancel_all(tx, statements.REAPED, **one)
+        tx.run(statements.LET_GO, **one)
+        rested = tx.run(statements.REST, **one)
+        poked = tx.run(statements.LOOK_AGAIN, **one, first=FIRST_LOOK_MS, longest=LONGEST_LOOK_MS)
         tx.poke(poked)
         await db.commit(tx)
         return len(reaped.rows) or len(poked.rows) or len(rested.rows)

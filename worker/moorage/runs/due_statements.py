@@ -5,7 +5,9 @@ from moorage.guards.statements import is_protected
 from moorage.kernel.limits import RUN_RETENTION_SECONDS
 from moorage.runs.steps_statements import steps_of
 
-_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'run_due' AND f.item = e.execution_id)"
+# What the Clock looks at is an execution at an instant: one that was set aside and is due at another is another item.
+_ITEM = "e.execution_id || '@' || e.wake_at"
+_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'run_due' AND f.item = {_ITEM})"
 
 # The first instant at which an execution is to be looked at.
 EARLIEST_WAKE = f"""
@@ -14,11 +16,12 @@ SELECT e.wake_at AS due FROM executions AS e WHERE e.wake_at IS NOT NULL AND {_N
 
 # The executions whose instant has come.
 WAKES = f"""
-SELECT e.execution_id AS item, e.wake_at AS due FROM executions AS e WHERE e.wake_at <= :now AND {_NOT_ASIDE}
+SELECT {_ITEM} AS item, e.wake_at AS due FROM executions AS e WHERE e.wake_at <= :now AND {_NOT_ASIDE}
 ORDER BY e.wake_at, e.execution_id LIMIT CAST(:limit AS INTEGER)
 """
 
-_LAPSED = "e.execution_id = :execution AND e.host = 'remote' AND e.wake_at <= :now AND e.expires_at <= :now"
+_IS_DUE = "wake_at = CAST(:due AS INTEGER) AND wake_at <= :now"
+_LAPSED = f"e.execution_id = :execution AND e.host = 'remote' AND e.{_IS_DUE} AND e.expires_at <= :now"
 
 # The run of a host outside the Worker that let its lease run out; its history entry, and who waits for it.
 REAPING = f"""
@@ -39,24 +42,24 @@ RETURNING run_id
 """
 
 # Its execution waits for the next opening of its scope, with what was recorded.
-LET_GO = """
+LET_GO = f"""
 UPDATE executions SET owner = NULL, expires_at = NULL, wake_at = NULL, claimable = 0
-WHERE execution_id = :execution AND host = 'remote' AND wake_at <= :now AND expires_at <= :now
+WHERE execution_id = :execution AND host = 'remote' AND {_IS_DUE} AND expires_at <= :now
 """
 
 # One whose run has ended has nothing to be looked after; whoever opens its scope next will.
-REST = """
-UPDATE executions SET wake_at = NULL, claimable = 0 WHERE execution_id = :execution AND wake_at <= :now
+REST = f"""
+UPDATE executions SET wake_at = NULL, claimable = 0 WHERE execution_id = :execution AND {_IS_DUE}
     AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.run_id = executions.run_id AND r.ended_at IS NULL)
 RETURNING execution_id
 """
 
 # Any other is offered to hosts outside the Worker from now on, or its Runner is looked for again, later each time.
-LOOK_AGAIN = """
+LOOK_AGAIN = f"""
 UPDATE executions SET wakes = wakes + 1, claimable = CASE WHEN host = 'remote' THEN 1 ELSE 0 END,
     wake_at = CASE WHEN host = 'worker'
         THEN CAST(:now AS INTEGER) + min(CAST(:longest AS INTEGER), CAST(:first AS INTEGER) << min(wakes, 10)) END
-WHERE execution_id = :execution AND wake_at <= :now AND (owner IS NULL OR expires_at <= :now)
+WHERE execution_id = :execution AND {_IS_DUE} AND (owner IS NULL OR expires_at <= :now)
 RETURNING execution_id, host, runner, body
 """
 

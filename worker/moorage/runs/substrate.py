@@ -200,7 +200,7 @@ async def _refreshed(db: Database, now: Instant, fence: Fence) -> tuple[Answer, 
     tx = Transaction(now)
     tx.require(statements.HELD, LeaseFenced(), execution=fence.execution_id, epoch=fence.epoch)
     settled, large = settle.held(tx, fence)
-    overdue = tx.run(OVERDUE, execution=fence.execution_id, limit=1)
+    overdue = tx.run(OVERDUE, execution=fence.execution_id, due=None, limit=1)
     await db.commit(tx)
     return settled, large, overdue
 

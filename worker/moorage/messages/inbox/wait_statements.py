@@ -157,9 +157,11 @@ WHERE j.execution_id = :fresh AND j.kind = 'event' AND j.state = 'done' AND w.st
 
 # --- timing out ---
 
-# The first instant at which a wait is over, and the executions whose waits are.
-_NOT_ASIDE = """
-NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_wait_timed_out' AND f.item = w.execution_id)
+# The first instant at which a wait is over, and the executions whose waits are, each with that instant: what holds one wait
+# of an execution up holds up none that is over at another.
+_TIMEOUT = "w.execution_id || '@' || w.timeout_at"
+_NOT_ASIDE = f"""
+NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'event_wait_timed_out' AND f.item = {_TIMEOUT})
 """.strip()
 _TIMED = "event_waits AS w INDEXED BY event_waits_by_timeout"
 EARLIEST_TIMEOUT = f"""
@@ -167,20 +169,20 @@ SELECT w.timeout_at AS due FROM {_TIMED} WHERE w.state = 'active' AND w.timeout_
 ORDER BY w.timeout_at LIMIT 1
 """
 TIMEOUTS = f"""
-SELECT item, min(due) AS due FROM (
-    SELECT w.execution_id AS item, w.timeout_at AS due FROM {_TIMED}
+SELECT DISTINCT item, due FROM (
+    SELECT {_TIMEOUT} AS item, w.timeout_at AS due FROM {_TIMED}
     WHERE w.state = 'active' AND w.timeout_at <= :now AND {_NOT_ASIDE}
     ORDER BY w.timeout_at LIMIT CAST(:limit AS INTEGER)
-) GROUP BY item ORDER BY due
+) ORDER BY due
 """
 
-# The waits of an execution that are over by now, the first of them.
+# The waits of an execution that are over by now, the first of them; where :due is one instant, those that end then.
 OVERDUE = """
 SELECT w.execution_id, w.label, w.input_sha256, w.keys, w.types
 FROM journal AS j INDEXED BY journal_events CROSS JOIN event_waits AS w
     ON w.execution_id = j.execution_id AND w.label = j.label AND w.input_sha256 = j.input_sha256
 WHERE j.execution_id = :execution AND j.kind = 'event' AND j.state = 'pending'
-    AND w.state = 'active' AND w.timeout_at <= :now
+    AND w.state = 'active' AND w.timeout_at <= :now AND (:due IS NULL OR w.timeout_at = CAST(:due AS INTEGER))
 ORDER BY w.timeout_at LIMIT CAST(:limit AS INTEGER)
 """
 

@@ -169,15 +169,16 @@ def copy(tx: Transaction, execution_id: str, fresh: str) -> None:
     tx.run(statements.COPY, execution=execution_id, fresh=fresh)
 
 
-async def time_out(db: Database, now: Instant, execution_id: str) -> int:
-    """Time out the waits of an execution that are over, once every event that may be theirs is routed; how many did.
+async def time_out(db: Database, now: Instant, execution_id: str, due: str | None = None) -> int:
+    """Time out the waits of an execution that are over, once every event that may be theirs is routed; how many did. Only
+    those that are over at `due`, an instant in digits, where it is given.
 
     Whoever awaits them is woken. An event that is accepted while this goes on wins, and so does one that was accepted at any
     time before.
     """
     changed = 0
     for _ in range(TRIES):
-        rows = await _overdue(db, now, execution_id)
+        rows = await _overdue(db, now, execution_id, due)
         if not rows:
             return changed
         terms = canonical.compact(sorted({term for row in rows for term in _filter(row).terms}))
@@ -197,7 +198,8 @@ async def time_out(db: Database, now: Instant, execution_id: str) -> int:
 
 
 class EventWaitTimeouts:
-    """The Clock's class of work that times waits for events out; an item is the id of an execution (clause waits.match)."""
+    """The Clock's class of work that times waits for events out; an item is the id of an execution and an instant at which
+    waits of it are over (clause waits.match)."""
 
     name = "event_wait_timed_out"
     shard: Final = "runs"
@@ -206,7 +208,8 @@ class EventWaitTimeouts:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Time out what is over of one execution, and wake it; 0 when its waits have ended meanwhile."""
-        return await time_out(db, now, item)
+        execution_id, _, due = item.rpartition("@")
+        return await time_out(db, now, execution_id, due)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -273,9 +276,9 @@ async def _page(
     return [rows[seq] for seq in sorted(rows)], last
 
 
-async def _overdue(db: Database, now: Instant, execution_id: str) -> list[Row]:
+async def _overdue(db: Database, now: Instant, execution_id: str, due: str | None) -> list[Row]:
     reading = Reading()
-    overdue = reading.ask(statements.OVERDUE, execution=execution_id, now=now, limit=TIMEOUTS)
+    overdue = reading.ask(statements.OVERDUE, execution=execution_id, now=now, due=due, limit=TIMEOUTS)
     await db.read(reading)
     return overdue.rows
 

@@ -37,7 +37,8 @@ Wake = Callable[[Instant], None]
 
 
 class DeliveriesDue:
-    """A destination with something to send that its Courier was not told of lately; an item is the destination's name.
+    """A destination with something to send that its Courier was not told of lately; an item is the destination's name, and
+    since when it is so.
 
     What it counts are Couriers that are told. A driven clock that passes many attempts tells of them once, at the end: no
     Courier could send before the clock has arrived.
@@ -51,8 +52,9 @@ class DeliveriesDue:
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
         """Have the Courier told after the commit; 0 when there is nothing to do any more."""
+        destination, _, _ = item.rpartition("@")
         tx = Transaction(now)
-        told = tx.run(statements.POKE, destination=item, poke_at=after(now, COMING_SECONDS))
+        told = tx.run(statements.POKE, destination=destination, item=item, poke_at=after(now, COMING_SECONDS))
         tx.summon(told)
         await db.commit(tx)
         return len(told.rows)

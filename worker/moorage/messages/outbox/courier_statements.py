@@ -17,7 +17,7 @@ _FIRST_OF_EACH = _FIRST.replace("{ordered}", "p.ordered = 1").replace("{name}", 
 # When a destination's Courier has something to do next: the first attempt that is due, or the first delivery's where order
 # is kept, but not before what the destination asked for, and not before the Courier was given time to come.
 _DUE = f"""
-SELECT t.name AS destination, max(
+SELECT t.name AS destination, max(t.updated_at, coalesce(c.updated_at, 0)) AS changed_at, max(
     {_FIRST_OF_EACH},
     coalesce(c.blocked_until, 0), coalesce(c.poke_at, 0)
 ) AS due
@@ -26,7 +26,9 @@ FROM destinations AS t LEFT JOIN couriers AS c ON c.destination = t.name
 WHERE c.state IS NOT 'disabled'
 """
 
-_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'delivery_due' AND f.item = n.destination)"
+# A Courier is told of something that is due, of a destination as it was declared, answered or was enabled last.
+_ITEM = "n.destination || '@' || max(n.due, n.changed_at)"
+_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures AS f WHERE f.work = 'delivery_due' AND f.item = {_ITEM})"
 
 # The first instant at which a Courier has something to do. One row of the index for each destination: those are declared.
 EARLIEST = f"""
@@ -35,14 +37,15 @@ SELECT n.due AS due FROM ({_DUE}) AS n WHERE n.due IS NOT NULL AND {_NOT_ASIDE} 
 
 # The destinations whose Couriers have something to do.
 DUE = f"""
-SELECT n.destination AS item, n.due AS due FROM ({_DUE}) AS n WHERE n.due <= :now AND {_NOT_ASIDE}
+SELECT {_ITEM} AS item, n.due AS due FROM ({_DUE}) AS n WHERE n.due <= :now AND {_NOT_ASIDE}
 ORDER BY n.due, n.destination LIMIT CAST(:limit AS INTEGER)
 """
 
 # Tells a Courier that has something to do, and gives it until `poke_at` to come; answers nothing when it has nothing to do.
 POKE = f"""
 INSERT INTO couriers (destination, state, failures, poke_at, updated_at)
-SELECT n.destination, 'closed', 0, :poke_at, :now FROM ({_DUE} AND t.name = :destination) AS n WHERE n.due <= :now
+SELECT n.destination, 'closed', 0, :poke_at, :now FROM ({_DUE} AND t.name = :destination) AS n
+WHERE n.due <= :now AND {_ITEM} = :item
 ON CONFLICT (destination) DO UPDATE SET poke_at = excluded.poke_at
 RETURNING destination
 """

@@ -43,7 +43,8 @@ class _Seen:
 
 
 class OutboxFanOut:
-    """The Clock's class of work that turns history into deliveries; an item is a subscription's name.
+    """The Clock's class of work that turns history into deliveries; an item is a subscription's name and when it was
+    declared, paused or resumed last, `orders@1800000000000`, so that one that failed and is mended is tried at once.
 
     `project` is what the events name as their source. What it counts are entries that were looked at. It appends nothing to
     history: it would never come to an end.
@@ -58,9 +59,14 @@ class OutboxFanOut:
         self._project = project
 
     async def fire(self, db: Database, now: Instant, item: str) -> int:
+        """Look further for one subscription."""
+        name, _, _ = item.rpartition("@")
+        return await self.look_further(db, now, name)
+
+    async def look_further(self, db: Database, now: Instant, name: str) -> int:
         """Look at the next FAN_OUT_BATCH entries; 0 when the subscription is gone, paused or up to date."""
         for _ in range(_TRIES):
-            seen = await _look(db, item)
+            seen = await _look(db, name)
             if seen is None:
                 return 0
             try:

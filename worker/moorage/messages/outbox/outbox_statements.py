@@ -7,7 +7,9 @@ SUBSCRIPTION_COLUMNS = "name, state, destination, position, created_by, created_
 
 # --- fan-out --------------------------------------------------------------------------------------------------------
 
-_NOT_ASIDE = "NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'outbox_fan_out' AND item = s.name)"
+# What the Clock looks further is a subscription as it was declared, paused or resumed last.
+_ITEM = "s.name || '@' || s.updated_at"
+_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'outbox_fan_out' AND item = {_ITEM})"
 
 # The instant of the oldest entry that some active subscription has not looked at. Positions have no gaps, so it is the entry
 # behind its position. It reads two rows a subscription.
@@ -18,7 +20,7 @@ WHERE s.state = 'active' AND {_NOT_ASIDE} ORDER BY h.at LIMIT 1
 
 # The active subscriptions that have not looked at everything, the one that is furthest behind first.
 BEHIND = f"""
-SELECT s.name AS item, h.at AS due FROM subscriptions AS s JOIN history AS h ON h.position = s.position + 1
+SELECT {_ITEM} AS item, h.at AS due FROM subscriptions AS s JOIN history AS h ON h.position = s.position + 1
 WHERE s.state = 'active' AND h.at <= :now AND {_NOT_ASIDE} ORDER BY h.at, s.name LIMIT CAST(:limit AS INTEGER)
 """
 
