@@ -56,7 +56,7 @@ async def given_up(world: World) -> str:
 
 
 async def lease_deliveries(world: World, db: Database, _: Any) -> Any:
-    place = await leasing.destination_of(world.store.db(), "place")
+    place, _ = await leasing.begin(world.store.db(), NOW, "place")
     assert place is not None
     return (await leasing.lease(db, NOW, place, 4)).leased
 
@@ -69,7 +69,7 @@ async def leased(world: World) -> Leased:
 
 def record_outcome_of(*outcome: Any) -> Act:
     async def act(world: World, db: Database, one: Leased) -> Any:
-        place = await leasing.destination_of(world.store.db(), "place")
+        place, _ = await leasing.begin(world.store.db(), NOW, "place")
         assert place is not None
         await leasing.record(db, NOW, place, one, Outcome(*outcome), lambda: 0.5)
 

@@ -13,7 +13,7 @@ from moorage.kernel.limits import DELIVERY_DELAY_SECONDS
 from moorage.messages.outbox import circuit, redeliver
 from moorage.messages.outbox.circuit import FAILURES, LONGEST_SECONDS, OPEN_SECONDS
 from moorage.messages.outbox.courier import COMING_SECONDS, Courier
-from moorage.messages.outbox.leasing import MARGIN_SECONDS, destination_of, lease
+from moorage.messages.outbox.leasing import MARGIN_SECONDS, begin, lease
 from moorage.messages.outbox.sending import Sender
 from tests.contract.adapters import Store
 from tests.contract.dock import ROOT, START, Dock, Got
@@ -157,7 +157,7 @@ async def test_attempts_are_bounded_and_their_delays_double(dock: Dock) -> None:
 
 async def test_a_lost_courier_s_lease_runs_out_and_the_same_is_sent_again(dock: Dock) -> None:
     await dock.insert(1)
-    known = await destination_of(dock.store.db(), "there")
+    known, _ = await begin(dock.store.db(), dock.now, "there")
     assert known is not None
     [leased] = (await lease(dock.store.db(), dock.now, known, 4)).leased
     assert await dock.clock() == 0
@@ -175,7 +175,7 @@ async def test_a_lost_courier_s_lease_runs_out_and_the_same_is_sent_again(dock: 
 async def test_another_s_leases_count_and_the_last_attempt_may_be_lost_too(dock: Dock) -> None:
     await dock.declare(concurrency=2, max_attempts=1)
     await dock.insert(1, 2, 3)
-    known = await destination_of(dock.store.db(), "there")
+    known, _ = await begin(dock.store.db(), dock.now, "there")
     assert known is not None
     assert len((await lease(dock.store.db(), dock.now, known, 5)).leased) == 2
     assert (await lease(dock.store.db(), dock.now, known, 5)).leased == []
@@ -290,7 +290,7 @@ async def test_a_probe_that_is_lost_is_followed_by_another(dock: Dock) -> None:
         "INSERT INTO couriers (destination, state, failures, opened, blocked_until, updated_at)"
         " VALUES ('there', 'open', 5, 1, ?, ?)", START, START,
     )  # fmt: skip
-    known = await destination_of(dock.store.db(), "there")
+    known, _ = await begin(dock.store.db(), dock.now, "there")
     assert known is not None
     assert len((await lease(dock.store.db(), dock.now, known, 4)).leased) == 1
     health = await dock.health()

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from moorage.kernel.instants import Instant, after
+from moorage.messages.outbox.leasing import LATELY_SECONDS
 from tests.contract.adapters import sqlite_store
 from tests.contract.dock import Dock, Got
 
@@ -77,3 +78,26 @@ async def test_whoever_asks_for_time_for_a_day_is_told_of_everything_after_it(do
     assert len(dock.subscriber.got) <= 2 * 24
     waits = sorted(got.at for got in dock.subscriber.got)
     assert all(later == earlier or later - earlier >= seconds * 1000 for earlier, later in pairwise(waits))
+
+
+@pytest.mark.clause("outbox.deliver")
+async def test_a_courier_that_begins_anew_does_not_burst_where_time_was_asked_for(dock: Dock) -> None:
+    """What a crash or a deploy makes forgotten is how much was taken since, not that it was asked for."""
+    await dock.declare(concurrency=16, max_attempts=8)
+    dock.subscriber.answer = lambda got: httpx.Response(429, headers={"retry-after": "60"})
+    await dock.insert(*range(1, 41))
+    await dock.clock()
+    waves = []
+    for _ in range(3):
+        dock.wait(60)
+        dock.courier = dock.new_courier()
+        before = len(dock.subscriber.got)
+        await dock.clock()
+        waves.append(len(dock.subscriber.got) - before)
+    assert waves == [1, 1, 1]
+    # Long after it, it is like any other.
+    dock.subscriber.answer, dock.subscriber.most = lambda got: httpx.Response(204), 0
+    dock.wait(60 + LATELY_SECONDS + 1)
+    dock.courier = dock.new_courier()
+    await dock.clock()
+    assert (set(await dock.states()), dock.subscriber.most) == ({"delivered"}, 16)

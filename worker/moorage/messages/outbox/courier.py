@@ -5,7 +5,8 @@ sends it has leased, and when it is gone the lease runs out. A look leases what 
 recorded as it ends, and makes room for the next. When nothing more is due it rests, and is told of the next thing.
 
 A destination that asked for time is then sent one delivery after the other, and one more at once for every STEADY that it
-takes: its refusals cost attempts, and a burst after each wait would spend them all. Only memory holds how many that are.
+takes: its refusals cost attempts, and a burst after each wait would spend them all. Only memory counts what it has taken: a
+Courier that begins anew soon after such a wait, as after a crash or a deploy, begins with one.
 
 Nothing here touches the platform: `edge.courier` puts it into a Durable Object.
 """
@@ -19,7 +20,7 @@ from moorage.catalog.destinations import Destination
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.instants import Instant, after
 from moorage.messages.outbox import courier_statements as statements
-from moorage.messages.outbox.leasing import destination_of, lease, record, target_of
+from moorage.messages.outbox.leasing import begin, lease, record, target_of
 from moorage.messages.outbox.sending import Leased, Outcome, Sender
 from moorage.store.ports import Database
 from moorage.store.transaction import Transaction
@@ -130,7 +131,9 @@ class Courier:
         self._told.clear()
         await self._admit()
         if self._known is None:
-            self._known = await destination_of(self._database(), self._destination)
+            self._known, asked = await begin(self._database(), self._now(), self._destination)
+            if asked:
+                self._taken = 0
         if self._known is None:
             return None
         policy = self._known.delivery

@@ -50,6 +50,11 @@ ON CONFLICT (destination) DO UPDATE SET poke_at = excluded.poke_at
 RETURNING destination
 """
 
+# A wait that the destination asked for ends at :since or later. While its circuit is closed, nothing else sets that instant.
+ASKED_SINCE = """
+SELECT 1 FROM couriers WHERE destination = :destination AND state = 'closed' AND blocked_until >= CAST(:since AS INTEGER)
+"""
+
 # --- leasing --------------------------------------------------------------------------------------------------------
 
 # How many deliveries are under a lease. What is under one is due when it ends, so that it stands among what is due soon.

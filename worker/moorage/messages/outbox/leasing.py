@@ -27,6 +27,9 @@ COURIER: Final = "moorage:courier"
 MARGIN_SECONDS: Final = 15
 """How much longer a lease is than an answer may take: time to record it."""
 
+LATELY_SECONDS: Final = 600
+"""For how long after a wait that a destination asked for a Courier that begins anew goes by it."""
+
 _WITH_BODY: Final[tuple[Method, ...]] = ("POST", "PUT", "PATCH")
 
 _ENDS: Final = {"delivered": "delivered", "gone": "canceled"}
@@ -43,13 +46,15 @@ class Round:
     due: Instant | None
 
 
-async def destination_of(db: Database, name: str) -> Destination | None:
-    """The destination as it stands; None when it is not declared."""
+async def begin(db: Database, now: Instant, name: str) -> tuple[Destination | None, bool]:
+    """What a Courier that remembers nothing begins with, in one round trip: the destination as it stands, None when it is
+    not declared, and whether a wait that it asked for goes on or has ended within LATELY_SECONDS."""
     reading = Reading()
     found = reading.ask(catalog.DESTINATION, name=name)
+    asked = reading.ask(statements.ASKED_SINCE, destination=name, since=now - LATELY_SECONDS * 1000)
     await db.read(reading)
     row = found.first()
-    return None if row is None else Destination.of(row)
+    return None if row is None else Destination.of(row), asked.first() is not None
 
 
 def target_of(known: Destination) -> Target:
