@@ -20,6 +20,9 @@ PAGES = ("README.md", *(f"docs/{page}.md" for page in ("kv", "timers", "schedule
 LASTING = {"up", "receive", "demo", "bench", "deploy", "wrangler", "storage", "runs", "tail", "watch", "ANSWER_AT"}
 """What needs a deployment of its own, a run under way, or an end by Ctrl-C."""
 
+FILED = '{"specversion": "1.0", "source": "https://pay.example/acme", "id": "f-1", "type": "payment.received"}\n'
+"""What stands in a file that a page reads."""
+
 MEANT = {"MOORAGE_URL": "http://moorage.test", "MOORAGE_TOKEN": ROOT, "MOORAGE": "http://moorage.test"}
 
 
@@ -94,5 +97,6 @@ def test_a_page_prints_what_works(run: Run, house: House, page: str) -> None:
             [claim] = lines(run(*words[1:], "--json"))
             told |= {"RECORD": claim["record"]["id"], "EPOCH": str(claim["lease"]["epoch"])}
             continue
-        run(*(told.get(word, word) for word in words[1:]))
+        given = FILED if "<" in words else None
+        run(*(told.get(word, word) for word in words[1 : None if given is None else words.index("<")]), stdin=given)
     assert found
