@@ -60,7 +60,8 @@ def send(
             raise typer.BadParameter("whole events are read from standard input; give a type, or none of this")
         _send_lines(scope, url, token, as_json)
         return
-    event: dict[str, Any] = {"specversion": "1.0", "id": id_ or fresh_key(), "source": source, "type": type_}
+    named = fresh_key() if id_ is None else id_
+    event: dict[str, Any] = {"specversion": "1.0", "id": named, "source": source, "type": type_}
     event |= dict(_attribute(one) for one in extension or [])
     if subject is not None:
         event["subject"] = subject

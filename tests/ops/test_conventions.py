@@ -56,6 +56,11 @@ def test_an_id_that_a_shell_left_empty_is_told_in_one_line(docs: Run, command: s
     assert (told.count("\n"), "IdInvalid: '' is no id or name" in told) == (1, True)
 
 
+def test_an_id_or_a_key_that_a_shell_left_empty_is_not_replaced_by_one_of_ours(docs: Run) -> None:
+    assert "Idempotency-Key" in docs("records", "publish", "doc", "{}", "--key", "", status=1).stderr
+    assert "/id" in docs("events", "send", "ping", "{}", "--id", "", status=1).stderr
+
+
 def test_the_history_of_a_record_that_never_was_is_no_empty_table(docs: Run) -> None:
     assert "RecordUnknown" in docs("records", "history", "rec_x", status=1).stderr
 

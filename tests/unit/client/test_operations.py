@@ -47,6 +47,26 @@ async def test_what_cannot_stand_in_a_path_never_names_something_else(moorage: M
         assert (caught.value.code, caught.value.tag, caught.value.final) == ("IdInvalid", FailureTag.INVALID, True)
 
 
+@pytest.mark.clause("kernel.problem")
+async def test_what_cannot_be_sent_is_a_problem_and_sends_nothing(moorage: Moorage) -> None:
+    for key in ("ü", "\udcff", "a\nb", ""):
+        with pytest.raises(Problem, match="IdInvalid: an Idempotency-Key"):
+            await moorage.records.publish("doc", {}, key=key)
+    with pytest.raises(Problem, match="JsonInvalid"):
+        await moorage.records.publish("doc", {"\udcff": 1})
+    with pytest.raises(Problem, match="RequestInvalid"):
+        await anext(moorage.iterate_history(subject="\udcff"))
+    assert [one async for one in moorage.records.iterate("doc")] == []
+
+
+@pytest.mark.clause("catalog.credentials")
+@pytest.mark.parametrize("token", ["moor_secret ", "moor_secret\n", "moor_secretü", " ", "moor_\udcff"])
+def test_a_token_that_no_header_can_hold_is_never_repeated(token: str) -> None:
+    with pytest.raises(Problem) as caught:
+        Moorage("http://127.0.0.1:1", token)
+    assert (caught.value.code, "moor_" in str(caught.value)) == ("Unauthenticated", False)
+
+
 async def test_what_an_answer_holds_comes_back_whole(moorage: Moorage) -> None:
     body = {"n": 0.5, "ü": [1, None, {"deep": True}], "": "x"}
     record = await moorage.records.publish("doc", body)

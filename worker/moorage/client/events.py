@@ -92,7 +92,7 @@ class Events:
         `data` is any JSON, or bytes; None sends none. `extensions` are further attributes: `time`, `correlationid`, ….
         """
         event: dict[str, Any] = {
-            "id": id or fresh_key(),
+            "id": fresh_key() if id is None else id,
             "source": source,
             "type": type_,
             "specversion": "1.0",

@@ -197,7 +197,7 @@ class Host:
             sent["scope"] = scope
         if retry is not None:
             sent["retry"] = schedule(retry)
-        return self._heard(await self.substrate.open(sent, key or fresh_key()))
+        return self._heard(await self.substrate.open(sent, fresh_key() if key is None else key))
 
     async def take(self, execution_id: str) -> Execution | None:
         """Take an execution that is due, and hold it; None when it is not to be had."""

@@ -20,6 +20,7 @@ from moorage.client.models import Change, Entry, Page
 from moorage.client.outbox import Deliveries, Subscriptions
 from moorage.client.outside import Destinations, Senders
 from moorage.client.paging import every, page_of
+from moorage.client.problems import Problem
 from moorage.client.records import Records
 from moorage.client.runs import Runs
 from moorage.client.schedules import Schedules
@@ -31,6 +32,7 @@ from moorage.client.timing import RealTime, Timing
 from moorage.client.watch import watch
 from moorage.client.wire import Patience, Wire
 from moorage.client.working import Report, Worker
+from moorage.kernel.errors import Unauthenticated
 from moorage.kernel.limits import PAGE_ITEMS
 
 ANSWER_SECONDS = 30.0
@@ -45,6 +47,8 @@ class Moorage:
     ```
     Operations raise Problem for an error that Moorage answers, and Unanswered when no answer came. A request is sent again
     by itself where that is safe; `patience` says how often. `transport` and `timing` are there for tests.
+
+    Raises Problem for a token that no header can hold, a line's end behind it for instance.
     """
 
     def __init__(
@@ -58,6 +62,10 @@ class Moorage:
         transport: httpx.AsyncBaseTransport | None = None,
         timing: Timing | None = None,
     ) -> None:
+        if token and not (token.isascii() and token.isprintable() and " " not in token):
+            raise Problem.unsent(
+                Unauthenticated("the token holds a space, a line's end or another character that no token has")
+            )
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {token}"} if token else {},

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from moorage.client.models import Page
 from moorage.client.problems import Problem
+from moorage.kernel.errors import IdInvalid
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -18,11 +19,11 @@ def segment(name: str) -> str:
     the path without it would name something else."""
     if name in ("", ".", ".."):
         detail = f"{name!r} is no id or name: an id has 1 character or more, and is neither '.' nor '..'"
-        raise Problem(400, {"code": "IdInvalid", "tag": "Invalid", "detail": detail})
+        raise Problem.unsent(IdInvalid(detail))
     try:
         return quote(name, safe="~")
     except UnicodeEncodeError:
-        raise Problem(400, {"code": "IdInvalid", "tag": "Invalid", "detail": f"{name!r} is not UTF-8"}) from None
+        raise Problem.unsent(IdInvalid(f"{name!r} is not UTF-8")) from None
 
 
 def page_of(model: type[M], answer: Any) -> Page[M]:

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import httpx
 
-from moorage.kernel.errors import FailureTag
+from moorage.kernel.errors import FailureTag, MoorageError
 
 _BY_STATUS = {
     401: FailureTag.UNAUTHENTICATED,
@@ -69,6 +69,11 @@ class Problem(ClientFailure):
         if wait is None and isinstance(told, (int, float)) and not isinstance(told, bool):
             wait = max(0.0, float(told))
         return cls(answer.status_code, members, retry_after=wait, request_id=answer.headers.get("x-request-id"))
+
+    @classmethod
+    def unsent(cls, error: MoorageError) -> Self:
+        """What cannot be sent, told as Moorage would tell of it."""
+        return cls(error.status, error.problem())
 
 
 def seconds_of(header: str | None) -> float | None:

@@ -41,12 +41,14 @@ class Records:
 
     async def publish_draft(self, draft: Draft, *, key: str | None = None) -> Record:
         """Publish a draft, as `publish`."""
-        return Record.model_validate(await self._wire.call("POST", "/records", draft.wire(), key=key or fresh_key()))
+        return Record.model_validate(
+            await self._wire.call("POST", "/records", draft.wire(), key=fresh_key() if key is None else key)
+        )
 
     async def publish_batch(self, drafts: Sequence[Draft], *, key: str | None = None) -> list[Record]:
         """Publish 1 to PUBLISH_BATCH records in one transaction, all or none; in the order given."""
         sent = {"records": [draft.wire() for draft in drafts]}
-        answer = await self._wire.call("POST", "/records/batch", sent, key=key or fresh_key())
+        answer = await self._wire.call("POST", "/records/batch", sent, key=fresh_key() if key is None else key)
         return [Record.model_validate(one) for one in answer["records"]]
 
     async def query(

@@ -73,7 +73,12 @@ class Runs:
         if retry is not None:
             sent["retry"] = schedule(retry)
         told = await self._wire.call(
-            "POST", "/runs", sent, query=_waiting(wait), key=key or fresh_key(), wait_seconds=min(wait, _LONGEST)
+            "POST",
+            "/runs",
+            sent,
+            query=_waiting(wait),
+            key=fresh_key() if key is None else key,
+            wait_seconds=min(wait, _LONGEST),
         )
         return Started.model_validate(told)
 

@@ -15,7 +15,8 @@ import httpx
 
 from moorage.client.problems import Problem, Unanswered
 from moorage.client.timing import RealTime, Timing
-from moorage.kernel import canonical
+from moorage.kernel import canonical, ids
+from moorage.kernel.errors import IdInvalid, JsonInvalid, RequestInvalid
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _PASSING = frozenset({429, 502, 503, 504})
@@ -69,10 +70,10 @@ class Wire:
         `wait_seconds` is how much longer than usual the answer may take; `shown` stands for the path in messages where
         the path holds a secret. Raises Problem, Unanswered.
         """
-        headers = {} if key is None else {"Idempotency-Key": key}
+        headers = {} if key is None else {"Idempotency-Key": _checked(key)}
         content = None
         if body is not None:
-            content = canonical.compact(body).encode()
+            content = _encoded(body)
             headers["Content-Type"] = "application/json"
 
         def make() -> httpx.Request:
@@ -93,12 +94,19 @@ class Wire:
         wait_seconds: float = 0,
         silence_seconds: float | None = None,
     ) -> httpx.Request:
-        """A request to send. `silence_seconds` bounds the time between two parts of the answer, instead of the usual."""
+        """A request to send. `silence_seconds` bounds the time between two parts of the answer, instead of the usual.
+
+        Raises Problem for a parameter or header that cannot be written.
+        """
         usual = self.http.timeout
         read = silence_seconds or (None if usual.read is None else usual.read + wait_seconds)
         timeout = httpx.Timeout(connect=usual.connect, read=read, write=usual.write, pool=usual.pool)
         params = {name: value for name, value in (query or {}).items() if value is not None}
-        return self.http.build_request(method, path, params=params, headers=headers, content=content, timeout=timeout)
+        try:
+            return self.http.build_request(method, path, params=params, headers=headers, content=content, timeout=timeout)
+        except UnicodeEncodeError as error:
+            detail = f"a query parameter is not UTF-8, or a header not ASCII: {error.object[:100]!r}"
+            raise Problem.unsent(RequestInvalid(detail)) from None
 
     async def send(self, make: Callable[[], httpx.Request], may_repeat: bool, shown: str) -> httpx.Response:
         """The successful answer, read to its end; `make` makes the request for each try. Raises Problem, Unanswered."""
@@ -145,6 +153,20 @@ class Wire:
         problem = Problem.of(answer)
         passing = answer.status_code in _PASSING and problem.retryable
         return problem, passing and (may_repeat or answer.status_code == 429)
+
+
+def _checked(key: str) -> str:
+    try:
+        return ids.check_key(key)
+    except IdInvalid as error:
+        raise Problem.unsent(error) from None
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return canonical.compact(body).encode()
+    except UnicodeEncodeError:
+        raise Problem.unsent(JsonInvalid("the request holds a text that is not UTF-8")) from None
 
 
 def _json_of(answer: httpx.Response, what: str) -> Any:
