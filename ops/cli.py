@@ -52,6 +52,7 @@ SUBCOMMANDS = {
     "receive": Subcommand("ops.receive", "Receive deliveries on this machine, verify their signatures, and print them."),
     "kv": Subcommand("ops.kv", "Read and write small values by namespace and key."),
     "watch": Subcommand("ops.watch", "Print what happens to a kind's records, as it happens."),
+    "clock": Subcommand("ops.clock", "Look at what failed when it fell due, and have it tried again."),
     "storage": Subcommand("ops.storage", "Check a deployment's storage, bind it, and release what may be in flight."),
     "backup": Subcommand("ops.storage.backup", "Take, verify and restore backups."),
     "test": Subcommand("ops.testing", "Run everything CI checks, or only pytest when given its arguments.", PASS_THROUGH),

@@ -139,6 +139,7 @@ OTHER_ROOMS = (
     "/webhooks",
     "/correlations",
     "/schedules",
+    "/clock",
 )
 RUNS = ("/runs", "/executions", "/bodies", "/jobs")
 """Rooms whose grants are on bodies: see `test_runs_grants_everywhere`."""
@@ -357,6 +358,8 @@ ABOUT_ALL = [
     "GET /deliveries/summary",
     "GET /deliveries/dlv_1",
     "GET /timers",
+    "GET /clock/failures",
+    "POST /clock/failures/retry",
     "GET /kv/space",
     "GET /kv/space/key",
     "GET /inbox/consumer/event",
@@ -368,7 +371,7 @@ ABOUT_ALL = [
 @pytest.mark.parametrize("operation", ABOUT_ALL)
 async def test_what_is_about_all_takes_a_grant_that_is_not_narrowed(scene: Scene, operation: str) -> None:
     method, path = operation.split()
-    sent: dict[str, Any] | None = {} if path in ("/seals/verify", "/storage/initialize") else None
+    sent: dict[str, Any] | None = {} if path in ("/seals/verify", "/storage/initialize", "/clock/failures/retry") else None
     refused = await scene.narrow.request(method, path, json=sent)
     assert (refused.status_code, refused.json()["code"]) == (403, "Forbidden")
     if path != "/credentials":

@@ -91,6 +91,22 @@ def test_an_earlier_instant_rings_although_a_later_one_was_armed_first(root: htt
     assert root.get(f"/records/{late}").json()["state"] == "claimed"
 
 
+@pytest.mark.clause("timers.alarm")
+def test_what_failed_and_waits_for_an_hour_is_tried_as_soon_as_somebody_asks(root: httpx.Client, plain: LocalEdge) -> None:
+    far = {"attempts": 13, "error": "KeyError", "retry_at": "9999-01-01T00:00:00.000Z"}
+    with sqlite3.connect(plain.d1_path()) as database:
+        database.execute("INSERT INTO due_failures VALUES ('timer_fired', 'aside@1', 13, 253370764800000, 'KeyError')")
+    for timer in ("aside", "other"):
+        root.put(f"/timers/{timer}", json={"delay_seconds": 0, "event": {"type": "ping"}}).raise_for_status()
+    assert eventually(lambda: entries(root, "timer:other", "timer.fired"))
+    assert root.get("/timers/aside").json()["failing"] == far
+    assert root.get("/clock/failures").json()["items"] == [{"work": "timer_fired", "item": "aside@1", **far}]
+    asked = {"work": "timer_fired", "item": "aside@1"}
+    assert root.post("/clock/failures/retry", json=asked).json() == {"retried": 1}
+    assert eventually(lambda: entries(root, "timer:aside", "timer.fired"))
+    assert eventually(lambda: root.get("/clock/failures").json()["items"] == [])
+
+
 @pytest.mark.clause("history.seal", "timers.alarm")
 def test_history_is_sealed_by_the_clocks_alarm_and_an_edit_of_the_database_is_found(
     root: httpx.Client, plain: LocalEdge

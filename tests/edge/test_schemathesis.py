@@ -117,6 +117,8 @@ def existing(edge: LocalEdge) -> dict[str, list[Any]]:
         "/timers/{timer} every_seconds": [None],
         "/timers/{timer} event": [{"type": "ping"}],
         "/timers/{timer} revision": [1, None],
+        "/clock/failures work": ["lease_expired", "timer_fired"],
+        "/clock/failures/retry work": ["lease_expired", "timer_fired"],
         "/schedules/{name} name": schedules[:30],
         **{f"/schedules/{{name}}/{act} name": schedules[30:] for act in SCHEDULE_ACTS},
         **{f"/schedules/{path} cron": ["0 0 1 1 *"] for path in ("{name}", "preview")},

@@ -11,6 +11,7 @@ from moorage.client.artifacts import Artifacts
 from moorage.client.awakeables import Awakeables
 from moorage.client.catalog import Credentials, Interests, Kinds
 from moorage.client.claims import Claims
+from moorage.client.clock import Clock
 from moorage.client.dead_letters import DeadLetters
 from moorage.client.events import Correlations, Events
 from moorage.client.guards import Guards
@@ -90,6 +91,7 @@ class Moorage:
         self.runs = Runs(self.wire)
         self.schedules = Schedules(self.wire)
         self.storage = Storage(self.wire)
+        self.clock = Clock(self.wire)
         self.guards = Guards(self.wire)
         self.timers = Timers(self.wire)
         self.kv = Values(self.wire)

@@ -159,6 +159,7 @@ SCHEDULE_BACKFILL = Limit(1000, "windows", "windows that one backfill starts")
 SCHEDULE_QUEUE = Limit(1000, "windows", "windows of one schedule that wait for their turn; further ones are skipped")
 CATCH_UP_WINDOWS = Limit(1000, "windows", "windows that were missed and are caught up with, the latest ones")
 TRIGGER_RETENTION_SECONDS = Limit(400 * 86400, "seconds", "how long a schedule remembers what became of a window")
+CLOCK_RETRY_BATCH = Limit(1000, "items", "that failed and are tried again at once by one request")
 CATCH_UP_SECONDS = Limit(30 * 86400, "seconds", "how far back windows that were missed are caught up")
 
 # Messages

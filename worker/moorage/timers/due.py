@@ -52,6 +52,10 @@ class DueWork(Protocol):
     A failed item is set aside in `due_failures` and belongs to the Clock from then on: neither statement may give an
     item that has a row there under this `name`, whatever that row's retry_at. Both read a handful of index entries,
     however much work is waiting.
+
+    An item names its occasion. Where a thing can become due anew for another reason while its failure stands, as the next
+    lease of a record or a timer that is set anew, what tells the two apart is part of the item, `rec_1@1800000000000`: the
+    new occasion comes at its own instant, and the old one is found to be over when it is tried again.
     """
 
     @property

@@ -47,3 +47,28 @@ FAILING = """
 
 # A set-aside item fired, or has nothing left to fire: its class may list it again.
 CLEAR = "DELETE FROM due_failures WHERE work = :work AND item = :item"
+
+# --- for operators ---
+
+# A page of what is set aside, of all classes and of one.
+FAILURES = """
+SELECT work, item, attempts, retry_at, error FROM due_failures
+WHERE (work, item) > (:work, :item) ORDER BY work, item LIMIT CAST(:limit AS INTEGER)
+"""
+FAILURES_OF_WORK = """
+SELECT work, item, attempts, retry_at, error FROM due_failures
+WHERE work = :work AND item > :item ORDER BY item LIMIT CAST(:limit AS INTEGER)
+"""
+
+# Lets items of these classes that are to be tried later be tried now: the first of them, and one.
+RETRY_NOW = """
+UPDATE due_failures SET retry_at = :now WHERE (work, item) IN (
+    SELECT f.work, f.item FROM json_each(:works) AS w
+    CROSS JOIN due_failures AS f ON f.work = w.value AND f.retry_at > :now
+    ORDER BY f.retry_at LIMIT CAST(:most AS INTEGER)
+)
+RETURNING work
+"""
+RETRY_ITEM_NOW = """
+UPDATE due_failures SET retry_at = :now WHERE work = :work AND item = :item AND retry_at > :now RETURNING work
+"""

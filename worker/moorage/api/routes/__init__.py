@@ -8,6 +8,7 @@ from moorage.api.routes import (
     bodies,
     catalog,
     claims,
+    clock,
     completions,
     correlations,
     couriers,
@@ -69,6 +70,7 @@ _USUAL = (
     seals.api,
     catalog.api,
     storage.api,
+    clock.api,
     system.api,
 )
 
