@@ -1,10 +1,11 @@
 """`moorage dead-letters`: look at records that no attempt could finish, and requeue them."""
 
+import sys
 from typing import Annotated
 
 import typer
 
-from moorage.client import Moorage, Record
+from moorage.client import ClientFailure, Moorage, Record
 from moorage.client.models import DeadLetter
 from moorage.kernel.limits import REQUEUE_BATCH
 from ops import remote
@@ -86,7 +87,12 @@ def requeue(
         with remote.progress("requeueing", total, "records") as advance:
             if kind is None:
                 for record in records or []:
-                    _tell([await moorage.dead_letters.requeue(record, reason)], as_json)
+                    try:
+                        found = [await moorage.dead_letters.requeue(record, reason)]
+                    except ClientFailure:
+                        print(f"requeued {done} of {total}, those before {record}", file=sys.stderr)
+                        raise
+                    _tell(found, as_json)
                     done += 1
                     advance(1)
                 return done

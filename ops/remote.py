@@ -125,9 +125,9 @@ def tell(problem: Problem) -> None:
         Text.assemble((f"moorage: {printable(problem.code)}", "bold red"), f": {printable(problem.detail)}"), soft_wrap=True
     )
     for error in problem.errors:
-        where, message = error.get("pointer") or "its root", error.get("message", "")
+        where, message = error.get("pointer") or "", error.get("message", "")
         if len(problem.errors) > 1 or not (where in problem.detail and message in problem.detail):
-            console.print(Text(printable(f"  at {where}: {message}")), soft_wrap=True)
+            console.print(Text(printable(f"  at {where or 'its root'}: {message}")), soft_wrap=True)
     if problem.code == "Unauthenticated":
         hint = "  give a credential with --token or in MOORAGE_TOKEN; `moorage up` prints its root token"
         console.print(hint, soft_wrap=True)

@@ -65,6 +65,20 @@ def test_the_history_of_a_record_that_never_was_is_no_empty_table(docs: Run) -> 
     assert "RecordUnknown" in docs("records", "history", "rec_x", status=1).stderr
 
 
+@pytest.mark.clause("records.dead-letter")
+def test_a_requeue_that_breaks_off_tells_how_far_it_came(docs: Run) -> None:
+    docs("records", "publish", "doc", "{}", "--id", "r1")
+    docs("claims", "take", "doc")
+    docs("claims", "fail", "r1", "1", "--message", "m", "--tag", "Permanent")
+    told = docs("dead-letters", "requeue", "r1", "r2", "r3", "--reason", "r", status=1).stderr
+    assert told.startswith("requeued 1 of 3, those before r2\nmoorage: RecordUnknown: ")
+
+
+def test_what_a_problem_says_of_the_whole_request_is_said_once(docs: Run) -> None:
+    told = docs("artifacts", "upload", __file__, "--media-type", "a\nb", status=1).stderr
+    assert told == "moorage: RequestInvalid: the header Content-Type cannot hold 'a\\nb'\n"
+
+
 def test_what_ends_a_thing_names_it(docs: Run) -> None:
     record, credential = "r1", lines(docs("credentials", "create", "w", "--grant", "claim:doc", "--json"))[0]["id"]
     docs("records", "publish", "doc", '{"n":1}', "--id", record)

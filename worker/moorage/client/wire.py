@@ -101,12 +101,14 @@ class Wire:
         usual = self.http.timeout
         read = silence_seconds or (None if usual.read is None else usual.read + wait_seconds)
         timeout = httpx.Timeout(connect=usual.connect, read=read, write=usual.write, pool=usual.pool)
+        for name, value in (headers or {}).items():
+            if not (value.isascii() and value.isprintable() and value == value.strip()):
+                raise Problem.unsent(RequestInvalid(f"the header {name} cannot hold {value[:100]!r}"))
         params = {name: value for name, value in (query or {}).items() if value is not None}
         try:
             return self.http.build_request(method, path, params=params, headers=headers, content=content, timeout=timeout)
         except UnicodeEncodeError as error:
-            detail = f"a query parameter is not UTF-8, or a header not ASCII: {error.object[:100]!r}"
-            raise Problem.unsent(RequestInvalid(detail)) from None
+            raise Problem.unsent(RequestInvalid(f"a query parameter is not UTF-8: {error.object[:100]!r}")) from None
 
     async def send(self, make: Callable[[], httpx.Request], may_repeat: bool, shown: str) -> httpx.Response:
         """The successful answer, read to its end; `make` makes the request for each try. Raises Problem, Unanswered."""
