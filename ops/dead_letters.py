@@ -1,11 +1,10 @@
 """`moorage dead-letters`: look at records that no attempt could finish, and requeue them."""
 
-import sys
 from typing import Annotated
 
 import typer
 
-from moorage.client import ClientFailure, Moorage, Record
+from moorage.client import Moorage, Record
 from moorage.client.models import DeadLetter
 from moorage.kernel.limits import REQUEUE_BATCH
 from ops import remote
@@ -87,12 +86,8 @@ def requeue(
         with remote.progress("requeueing", total, "records") as advance:
             if kind is None:
                 for record in records or []:
-                    try:
-                        found = [await moorage.dead_letters.requeue(record, reason)]
-                    except ClientFailure:
-                        print(f"requeued {done} of {total}, those before {record}", file=sys.stderr)
-                        raise
-                    _tell(found, as_json)
+                    with remote.telling_how_far(f"requeued {done} of {total}, those before {record}"):
+                        _tell([await moorage.dead_letters.requeue(record, reason)], as_json)
                     done += 1
                     advance(1)
                 return done
@@ -109,7 +104,7 @@ def requeue(
 
     done = remote.call(url, token, some)
     if not as_json:
-        print(f"requeued {done} records")
+        print(f"requeued {remote.counted(done, 'record')}")
 
 
 def _tell(records: list[Record], as_json: bool) -> None:

@@ -95,13 +95,14 @@ def redeliver(
     async def some(moorage: Moorage) -> int:
         if not deliveries:
             return await _many(moorage.deliveries, state, subscription, destination, limit, reason or "", as_json)
-        for one in deliveries:
-            _tell([await moorage.deliveries.redeliver(one, reason)], as_json)
+        for done, one in enumerate(deliveries):
+            with remote.telling_how_far(f"asked for {done} of {len(deliveries)} again, those before {one}"):
+                _tell([await moorage.deliveries.redeliver(one, reason)], as_json)
         return len(deliveries)
 
     done = remote.call(url, token, some)
     if not as_json:
-        print(f"asked for {done} {'delivery' if done == 1 else 'deliveries'} again")
+        print(f"asked for {remote.counted(done, 'delivery', 'deliveries')} again")
 
 
 @app.command()

@@ -224,10 +224,10 @@ def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -
         remote.call(url, token, ask)
     except (CommandFailed, typer.Exit):
         if sent:
-            print(f"{sent} events were sent before", file=sys.stderr)
+            print(f"{remote.counted(sent, 'event')} sent before", file=sys.stderr)
         raise
     if not as_json:
-        print(f"sent {sent} events" + (f", {known} of them accepted before" if known else ""))
+        print(f"sent {remote.counted(sent, 'event')}" + (f", {known} of them accepted before" if known else ""))
 
 
 def _batches(lines: Iterable[bytes]) -> Iterator[dict[int, dict[str, Any]]]:

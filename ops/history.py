@@ -96,7 +96,7 @@ def seal(url: remote.Url = remote.DEFAULT_URL, token: remote.Token = None, as_js
     if as_json:
         remote.print_json({"sealed": done, "head": head and head.wire()})
     else:
-        print(f"sealed {done} entries; {_end(head)}")
+        print(f"sealed {remote.counted(done, 'entry', 'entries')}; {_end(head)}")
 
 
 @app.command()
@@ -123,8 +123,8 @@ def verify(
     if as_json:
         remote.print_json(found.wire())
     elif found.broken is None:
-        waiting = f", {found.unsealed} entries wait to be sealed" if found.unsealed else ""
-        print(f"{found.checked} entries hold{waiting}; {_end(found.head)}")
+        waiting = f", and {found.unsealed} not sealed yet" if found.unsealed else ""
+        print(f"{remote.counted(found.checked, 'entry holds', 'entries hold')}{waiting}; {_end(found.head)}")
     if found.broken is not None:
         print(f"moorage: history is broken at position {found.broken.position}: {found.broken.reason}", file=sys.stderr)
         raise typer.Exit(1)
@@ -166,7 +166,7 @@ def export(
     with open_export(file, after) as target:
         done = remote.call(url, token, lambda moorage: _export(moorage, target))
     if file is not None:
-        print(f"{done} entries added to {file}, which ends at position {target.position}")
+        print(f"{remote.counted(done, 'entry', 'entries')} added to {file}, which ends at position {target.position}")
 
 
 async def _export(moorage: Moorage, target: Export) -> int:

@@ -106,11 +106,12 @@ def import_(
         remote.call(url, token, send)
     except (CommandFailed, typer.Exit):
         Console(stderr=True, highlight=False).print(
-            f"{done} records are published; --key {named} with the same file and --batch {batch} goes on", soft_wrap=True
+            f"{remote.counted(done, 'record')} published; --key {named} with the same file and --batch {batch} goes on",
+            soft_wrap=True,
         )
         raise
     if not as_json:
-        print(f"published {done} records")
+        print(f"published {remote.counted(done, 'record')}")
 
 
 @app.command("list")

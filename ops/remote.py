@@ -138,6 +138,16 @@ def tell(problem: Problem) -> None:
         console.print(Text(f"  request {problem.request_id}", style="dim"))
 
 
+@contextmanager
+def telling_how_far(came: str) -> Iterator[None]:
+    """Say on standard error how far a command came with what it was named, when one of them ends it."""
+    try:
+        yield
+    except ClientFailure:
+        print(printable(came), file=sys.stderr)
+        raise
+
+
 def instant(text: str) -> datetime:
     """An instant of the command line, for `parser=`. Raises typer.BadParameter unless it is RFC 3339 with its offset."""
     try:
@@ -308,6 +318,11 @@ def shown(value: Any) -> str:
     if value is None:
         return "-"
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things: `1 record`, `2 records`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 async def first(items: AsyncIterator[T], limit: int, everything: bool) -> tuple[list[T], bool]:

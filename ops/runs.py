@@ -281,7 +281,7 @@ def export(
         sys.stdout.write(text)
     else:
         remote.replace(file, text)
-        print(f"exported {len(runs)} runs to {file}")
+        print(f"exported {remote.counted(len(runs), 'run')} to {file}")
     remote.say_more(bool(header.get("truncated")))
 
 

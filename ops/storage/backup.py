@@ -121,7 +121,9 @@ def prepare(
     made = prepare_account(folder, to, _now())
     for line in made.commands:
         print(line)
-    print(f"fenced {made.fenced.records} records and {made.fenced.executions} executions", file=sys.stderr)
+    records = remote.counted(made.fenced.records, "record")
+    executions = remote.counted(made.fenced.executions, "execution")
+    print(f"fenced {records} and {executions}", file=sys.stderr)
     if made.too_long:
         print(
             f"moorage: {made.too_long} rows make longer statements than D1 imports; see docs/operations.md", file=sys.stderr

@@ -146,7 +146,7 @@ def test_an_import_that_broke_off_goes_on_without_doubles(docs: Run, transport: 
     transport.left = 3
     broken = CliRunner().invoke(assemble(["records"]), ["records", "import", str(file), "--batch", "10", "--key", "k"])
     assert isinstance(broken.exception, CommandFailed)
-    assert "30 records are published; --key k" in broken.stderr
+    assert "30 records published; --key k" in broken.stderr
     transport.left = None
     assert "published 95 records" in docs("records", "import", str(file), "--batch", "10", "--key", "k").stdout
     found = lines(docs("records", "list", "doc", "--all", "--json"))
@@ -169,7 +169,7 @@ def test_a_bad_line_is_named(docs: Run, line: str, said: str) -> None:
     done = CliRunner().invoke(assemble(["records"]), ["records", "import", "-", "--batch", "1"], input=text)
     assert isinstance(done.exception, CommandFailed)
     assert str(done.exception).startswith(said)
-    assert "1 records are published" in done.stderr
+    assert "1 record published" in done.stderr
 
 
 async def break_all(moorage: Moorage) -> None:

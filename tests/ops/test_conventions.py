@@ -99,3 +99,8 @@ def test_what_ends_a_thing_names_it(docs: Run) -> None:
         (("credentials", "revoke", credential), {"revoked": credential}),
     ):
         assert lines(docs(*command, "--json")) == [told]
+
+
+def test_one_of_a_thing_is_told_as_one(docs: Run) -> None:
+    told = docs("records", "import", "-", stdin='{"kind":"doc","body":{}}\n').stdout
+    assert told == "published 1 record\n"

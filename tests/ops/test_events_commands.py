@@ -55,7 +55,7 @@ def test_what_is_wrong_with_one_of_many_events_is_told_by_its_line_with_what_was
 
     def refused(*last: dict[str, Any] | list[Any]) -> str:
         done = run("events", "send", stdin=ndjson(good) + "\n" + ndjson(last), status=1)
-        assert "100 events were sent before" in done.stderr
+        assert "100 events sent before" in done.stderr
         return f"{done.stderr}{done.exception}"
 
     assert "RequestInvalid: line 105: /source must be a URI reference" in refused(
