@@ -71,6 +71,8 @@ def test_without_grants_nothing_is_given_and_root_is_given_everything() -> None:
         assert Caller("root").may(action)
     with pytest.raises(Forbidden, match="does not grant read on kind 'doc'"):
         caller().demand("read", "doc")
+    with pytest.raises(Forbidden, match="does not grant read on every kind"):
+        caller(grant("read", kinds=("doc",))).demand("read")
 
 
 def test_a_narrowed_grant_lets_see_what_its_pattern_matches() -> None:

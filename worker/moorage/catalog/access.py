@@ -97,7 +97,7 @@ class Caller:
     def demand(self, action: Action, kind: str | None = None) -> None:
         """Raise Forbidden unless `may`."""
         if not self.may(action, kind):
-            where = f" on kind {kind!r}" if kind else ""
+            where = f" on kind {kind!r}" if kind else " on every kind"
             raise Forbidden(f"the credential does not grant {action}{where}")
 
     def whole(self, action: Action) -> list[str] | None:
