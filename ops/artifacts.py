@@ -65,6 +65,8 @@ def download(
     try:
         size = remote.call(url, token, fetch)
     except OSError as error:
+        if output is None:
+            raise
         raise CommandFailed(f"{output}: {error.strerror}") from None
     if size is not None:
         print(f"{output}: {size:,} bytes, digest verified")

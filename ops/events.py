@@ -222,7 +222,7 @@ def _send_lines(scope: str | None, url: str, token: str | None, as_json: bool) -
 
     try:
         remote.call(url, token, ask)
-    except (CommandFailed, typer.Exit):
+    except (CommandFailed, typer.Exit, KeyboardInterrupt, OSError):
         if sent:
             print(f"{remote.counted(sent, 'event')} sent before", file=sys.stderr)
         raise

@@ -104,7 +104,7 @@ def import_(
 
     try:
         remote.call(url, token, send)
-    except (CommandFailed, typer.Exit):
+    except (CommandFailed, typer.Exit, KeyboardInterrupt, OSError):
         Console(stderr=True, highlight=False).print(
             f"{remote.counted(done, 'record')} published; --key {named} with the same file and --batch {batch} goes on",
             soft_wrap=True,

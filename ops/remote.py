@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from moorage.client import ClientFailure, DigestMismatch, Moorage, Patience, Problem
+from moorage.client.artifacts import whole_file
 from moorage.kernel import canonical
 from moorage.kernel.errors import MoorageError
 from ops.failure import CommandFailed
@@ -212,13 +213,10 @@ def print_json(value: Any) -> None:
 
 def replace(file: Path, text: str) -> None:
     """Write a file as a whole or not at all. Raises CommandFailed."""
-    draft = file.with_name(f".{file.name}.part")
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(file)
+        with whole_file(file) as whole:
+            whole.write(text.encode())
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
         raise CommandFailed(f"{file}: {error.strerror}") from None
 
 

@@ -7,6 +7,7 @@ import pytest
 from typer.core import TyperCommand, TyperOption
 from typer.main import get_command
 
+from moorage.client.records import Records
 from ops.cli import SUBCOMMANDS, assemble
 from tests.ops.test_commands import Run, docs, house, lines, run, schema, transport
 
@@ -104,3 +105,13 @@ def test_what_ends_a_thing_names_it(docs: Run) -> None:
 def test_one_of_a_thing_is_told_as_one(docs: Run) -> None:
     told = docs("records", "import", "-", stdin='{"kind":"doc","body":{}}\n').stdout
     assert told == "published 1 record\n"
+
+
+@pytest.mark.clause("records.idempotent")
+def test_an_import_that_is_interrupted_tells_how_it_goes_on(docs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Records, "publish_batch", interrupted)
+    told = docs("records", "import", "-", stdin='{"kind":"doc","body":{}}\n', status=130).stderr
+    assert told.startswith("0 records published; --key import-")

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import respx
 
 from moorage.client import DigestMismatch, Moorage, Unanswered
+from moorage.client.artifacts import whole_file
 from tests.unit.client.test_faults import RECORD, busy
 
 BYTES = bytes(range(256)) * 3000
@@ -85,6 +87,19 @@ async def test_a_download_goes_on_where_it_broke(api: respx.MockRouter, remote: 
     assert (target.read_bytes(), sum(seen)) == (BYTES, len(BYTES))
     asked = [call.request.headers.get("range") for call in route.calls]
     assert asked == [None, f"bytes={cut}-", f"bytes={cut + 50}-"]
+
+
+def test_a_pipe_is_written_into_and_a_link_leads_where_it_led(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    for name in ("pipe", "link", "link"):
+        with whole_file(tmp_path / name) as file:
+            file.write(b"some")
+    assert os.read(reader, 10) == b"some"
+    os.close(reader)
+    assert (tmp_path / "file").read_bytes() == b"some"
+    assert [(tmp_path / "pipe").is_fifo(), (tmp_path / "link").is_symlink(), len(names(tmp_path))] == [True, True, 3]
 
 
 async def test_other_bytes_are_no_download(api: respx.MockRouter, remote: Moorage, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 import base64
 import hashlib
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -21,6 +22,25 @@ Progress = Callable[[int], None]
 
 class DigestMismatch(ClientFailure):
     """The bytes that arrived are not those of the artifact."""
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[IO[bytes]]:
+    """What to write a file with, which is there, or replaced, only once all of it is written. A link keeps leading there; a
+    device or a pipe is written into, as nothing may take its place. Raises OSError."""
+    if target.exists() and not target.is_file():
+        with target.open("wb") as into:
+            yield into
+        return
+    target = target.resolve()
+    unfinished = target.with_name(f".{target.name}.{fresh_key()}.part")
+    try:
+        with unfinished.open("xb") as file:
+            yield file
+        unfinished.replace(target)
+    finally:
+        with suppress(NotADirectoryError):
+            unfinished.unlink(missing_ok=True)
 
 
 class Artifacts:
@@ -94,19 +114,14 @@ class Artifacts:
 
         Raises DigestMismatch, and OSError for a file that cannot be written.
         """
-        unfinished = target.with_name(f".{target.name}.{fresh_key()}.part")
         size = 0
-        try:
-            with unfinished.open("xb") as file:
-                async with aclosing(self.chunks(artifact)) as pieces:
-                    async for piece in pieces:
-                        file.write(piece)
-                        size += len(piece)
-                        if progress is not None:
-                            progress(len(piece))
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with whole_file(target) as file:
+            async with aclosing(self.chunks(artifact)) as pieces:
+                async for piece in pieces:
+                    file.write(piece)
+                    size += len(piece)
+                    if progress is not None:
+                        progress(len(piece))
         return size
 
     async def shred(self, artifact: str, reason: str) -> Artifact:
