@@ -241,7 +241,7 @@ def test_the_root_credential_meets_only_what_is_documented(own: LocalEdge) -> No
     with client(own) as api:
         for schedule in good(api.get("/schedules", params={"limit": 500}))["items"]:
             good(api.delete(f"/schedules/{schedule['name']}"))
-        good(api.post(CLOCK, json={"advance_seconds": CENTURY}, timeout=120))
+        good(api.post(CLOCK, json={"advance_seconds": CENTURY}, timeout=400))
     met = generate(own, "--max-examples", EXAMPLES, "--include-path", CLOCK, "-H", header, known={})
     assert {operation for operation, status in met if status == 200} >= {f"GET {CLOCK}", f"POST {CLOCK}"}
     with client(own) as api:
