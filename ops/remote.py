@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -157,7 +157,10 @@ def instant(text: str) -> datetime:
         raise typer.BadParameter(f"{text!r} is no instant, as 2027-01-01T02:00:00+01:00") from None
     if moment.tzinfo is None:
         raise typer.BadParameter(f"{text!r} lacks its offset: a Z at its end for UTC, or one as +01:00")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} lies outside of the years 1 to 9999 in UTC") from None
 
 
 def json_argument(text: str | None, what: str) -> Any:

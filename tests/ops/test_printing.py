@@ -127,7 +127,8 @@ def test_a_line_that_is_no_json_is_named(run: Run, line: str) -> None:
     ],
 )
 def test_an_instant_needs_its_offset(docs: Run, arguments: tuple[str, ...]) -> None:
-    for wrong, said in (("2027-01-01T00:00:00", "offset"), ("soon", "instant")):
+    outside = ("9999-12-31T23:59:59-23:00", "0001-01-01T00:00:00+23:00")
+    for wrong, said in (("2027-01-01T00:00:00", "offset"), ("soon", "instant"), *((one, "outside") for one in outside)):
         told = docs(*arguments, wrong, status=2).output
         assert arguments[-1] in told
         assert said in told
