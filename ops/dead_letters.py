@@ -86,7 +86,7 @@ def requeue(
         with remote.progress("requeueing", total, "records") as advance:
             if kind is None:
                 for record in records or []:
-                    with remote.telling_how_far(f"requeued {done} of {total}, those before {record}"):
+                    with remote.telling_how_far(done, f"requeued {done} of {total}, those before {record}"):
                         _tell([await moorage.dead_letters.requeue(record, reason)], as_json)
                     done += 1
                     advance(1)

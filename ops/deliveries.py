@@ -96,7 +96,7 @@ def redeliver(
         if not deliveries:
             return await _many(moorage.deliveries, state, subscription, destination, limit, reason or "", as_json)
         for done, one in enumerate(deliveries):
-            with remote.telling_how_far(f"asked for {done} of {len(deliveries)} again, those before {one}"):
+            with remote.telling_how_far(done, f"asked for {done} of {len(deliveries)} again, those before {one}"):
                 _tell([await moorage.deliveries.redeliver(one, reason)], as_json)
         return len(deliveries)
 

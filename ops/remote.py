@@ -140,12 +140,13 @@ def tell(problem: Problem) -> None:
 
 
 @contextmanager
-def telling_how_far(came: str) -> Iterator[None]:
-    """Say on standard error how far a command came with what it was named, when one of them ends it."""
+def telling_how_far(done: int, came: str) -> Iterator[None]:
+    """Say on standard error how far a command came with what it was named, when one past the first ends it."""
     try:
         yield
     except ClientFailure:
-        print(printable(came), file=sys.stderr)
+        if done:
+            print(printable(came), file=sys.stderr)
         raise
 
 
