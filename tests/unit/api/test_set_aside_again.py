@@ -167,3 +167,15 @@ async def test_the_chain_once_somebody_has_sealed_by_hand(root: httpx.AsyncClien
     assert (await fired(house, 10))["history_sealed"] == 1
     await fired(house, 3600)
     assert left(house.connection) == 0
+
+
+async def test_what_an_earlier_version_set_aside_by_its_plain_name_goes(house: House, tmp_path: Path) -> None:
+    house.blobs = DirectoryBlobs(tmp_path / "bucket")
+    records = ["lease_expired", "record_due", "record_stale", "retention_swept"]
+    runs = ["run_due", "event_wait_timed_out", "outbox_fan_out", "delivery_due"]
+    works = [*records, *runs, "history_sealed", "blob_deleted", "timer_fired", "schedule_fired", "schedule_resumed"]
+    for work in works:
+        house.connection.execute("INSERT INTO due_failures VALUES (?, 'plain', 3, ?, 'KeyError')", [work, house.now])
+    assert left(house.connection) == len(works)
+    await fired(house)
+    assert left(house.connection) == 0
