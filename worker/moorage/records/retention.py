@@ -123,6 +123,7 @@ class Retention:
 
     name = "retention_swept"
     shard: Final = "upkeep"
+    coalesces = True  # what is put off is looked at once a day, for as long as it takes
     earliest = statements.EARLIEST
     page = statements.PAGE
 
