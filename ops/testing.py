@@ -23,7 +23,8 @@ CHECKS = {
 """What holds besides the tests, by the name it is reported under."""
 
 TWO_PROCESSES = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder"]
-"""Two processes share the whole suite, as far as it bears that; tests/conftest.py says how."""
+"""Two processes share the whole suite, a test at a time in its order (no test has a group). So no test may measure as if it
+were alone on the machine."""
 
 
 def command(context: typer.Context, bodies: BodiesOption = None) -> None:

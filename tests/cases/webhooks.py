@@ -5,7 +5,7 @@ import hmac
 import http.client
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,7 +54,8 @@ class Shop:
             connection.putrequest("POST", self.path, skip_accept_encoding=True)
             for name, value in [*headers, ("content-length", str(len(body)).encode())]:
                 connection.putheader(name, value)
-            connection.endheaders(body)
+            with suppress(BrokenPipeError, ConnectionResetError):  # who is refused early is answered before all is sent
+                connection.endheaders(body)
             answer = connection.getresponse()
             text = answer.read()
             return answer.status, json.loads(text) if b"json" in answer.getheader("content-type", "").encode() else text
