@@ -10,7 +10,7 @@ import typer
 
 from moorage.client import Moorage, Problem
 from moorage.client.events import Event
-from moorage.client.keys import fresh_key
+from moorage.client.keys import key_or_fresh
 from moorage.kernel import canonical
 from moorage.kernel.errors import MoorageError
 from moorage.kernel.limits import EVENT_BATCH, EVENT_BATCH_BYTES
@@ -60,7 +60,7 @@ def send(
             raise typer.BadParameter("whole events are read from standard input; give a type, or none of this")
         _send_lines(scope, url, token, as_json)
         return
-    named = fresh_key() if id_ is None else id_
+    named = key_or_fresh(id_)
     event: dict[str, Any] = {"specversion": "1.0", "id": named, "source": source, "type": type_}
     event |= dict(_attribute(one) for one in extension or [])
     if subject is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from pydantic import Field
 
-from moorage.client.keys import fresh_key
+from moorage.client.keys import fresh_key, key_or_fresh
 from moorage.client.models import Answered, Moment, Page
 from moorage.client.paging import every, page_of, segment
 from moorage.client.wire import Wire
@@ -92,7 +92,7 @@ class Events:
         `data` is any JSON, or bytes; None sends none. `extensions` are further attributes: `time`, `correlationid`, ….
         """
         event: dict[str, Any] = {
-            "id": fresh_key() if id is None else id,
+            "id": key_or_fresh(id),
             "source": source,
             "type": type_,
             "specversion": "1.0",

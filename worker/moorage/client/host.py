@@ -27,7 +27,7 @@ from moorage.bodies.engine import End
 from moorage.bodies.host import Host as Core
 from moorage.bodies.registry import Registry
 from moorage.bodies.retry import Retry
-from moorage.client.keys import fresh_key
+from moorage.client.keys import key_or_fresh
 from moorage.client.paging import segment
 from moorage.client.problems import Problem
 from moorage.client.runs import RunFailed, schedule
@@ -197,7 +197,7 @@ class Host:
             sent["scope"] = scope
         if retry is not None:
             sent["retry"] = schedule(retry)
-        return self._heard(await self.substrate.open(sent, fresh_key() if key is None else key))
+        return self._heard(await self.substrate.open(sent, key_or_fresh(key)))
 
     async def take(self, execution_id: str) -> Execution | None:
         """Take an execution that is due, and hold it; None when it is not to be had."""

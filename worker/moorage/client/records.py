@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from moorage.client.drafts import Debounce, Draft
-from moorage.client.keys import fresh_key
+from moorage.client.keys import fresh_key, key_or_fresh
 from moorage.client.models import DryRun, Entry, Lineage, Page, Record, State
 from moorage.client.paging import every, page_of, segment
 from moorage.client.wire import Wire
@@ -41,14 +41,12 @@ class Records:
 
     async def publish_draft(self, draft: Draft, *, key: str | None = None) -> Record:
         """Publish a draft, as `publish`."""
-        return Record.model_validate(
-            await self._wire.call("POST", "/records", draft.wire(), key=fresh_key() if key is None else key)
-        )
+        return Record.model_validate(await self._wire.call("POST", "/records", draft.wire(), key=key_or_fresh(key)))
 
     async def publish_batch(self, drafts: Sequence[Draft], *, key: str | None = None) -> list[Record]:
         """Publish 1 to PUBLISH_BATCH records in one transaction, all or none; in the order given."""
         sent = {"records": [draft.wire() for draft in drafts]}
-        answer = await self._wire.call("POST", "/records/batch", sent, key=fresh_key() if key is None else key)
+        answer = await self._wire.call("POST", "/records/batch", sent, key=key_or_fresh(key))
         return [Record.model_validate(one) for one in answer["records"]]
 
     async def query(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from moorage.bodies.retry import Retry
-from moorage.client.keys import fresh_key
+from moorage.client.keys import fresh_key, key_or_fresh
 from moorage.client.models import Body, Run, Started, Step, Steps, rfc3339
 from moorage.client.outbox import Completion
 from moorage.client.paging import segment
@@ -77,7 +77,7 @@ class Runs:
             "/runs",
             sent,
             query=_waiting(wait),
-            key=fresh_key() if key is None else key,
+            key=key_or_fresh(key),
             wait_seconds=min(wait, _LONGEST),
         )
         return Started.model_validate(told)

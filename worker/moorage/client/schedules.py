@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from moorage.client.keys import fresh_key
+from moorage.client.keys import fresh_key, key_or_fresh
 from moorage.client.models import Answered, Moment, Page, rfc3339
 from moorage.client.paging import every, page_of, segment
 from moorage.client.timers import Failing
@@ -138,13 +138,13 @@ class Schedules:
 
     async def trigger(self, name: str, *, key: str | None = None) -> Trigger:
         """Let a window come now; its start is the instant, and the overlap policy holds for it."""
-        answer = await self._wire.call("POST", self._path(name, "trigger"), key=fresh_key() if key is None else key)
+        answer = await self._wire.call("POST", self._path(name, "trigger"), key=key_or_fresh(key))
         return Trigger.model_validate(answer)
 
     async def backfill(self, name: str, start: datetime, end: datetime, *, key: str | None = None) -> Backfilled:
         """Let the windows of a past range come that started nothing yet, in order and one after the other."""
         sent = {"start": rfc3339(start), "end": rfc3339(end)}
-        answer = await self._wire.call("POST", self._path(name, "backfill"), sent, key=fresh_key() if key is None else key)
+        answer = await self._wire.call("POST", self._path(name, "backfill"), sent, key=key_or_fresh(key))
         return Backfilled.model_validate(answer)
 
     async def next(self, name: str, count: int | None = None, after: datetime | None = None) -> list[Window]:
