@@ -50,15 +50,18 @@ CLAIM_IN_LANES: Final[tuple[str, ...]] = tuple(
 
 _STALE = "r.state = 'ready' AND r.ready_until IS NOT NULL"
 
+_STALE_ITEM = "r.id || '@' || r.ready_until"
+_STALE_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = {_STALE_ITEM})"
+
 # The ready record whose time to live ends first, and those for which it has ended.
 EARLIEST_STALE = f"""
 SELECT r.ready_until AS due FROM records AS r WHERE {_STALE}
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id || '@' || r.ready_until)
+    AND {_STALE_NOT_ASIDE}
 ORDER BY r.ready_until LIMIT 1
 """
 STALE = f"""
-SELECT r.id || '@' || r.ready_until AS item, r.ready_until AS due FROM records AS r WHERE {_STALE} AND r.ready_until <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_stale' AND item = r.id || '@' || r.ready_until)
+SELECT {_STALE_ITEM} AS item, r.ready_until AS due FROM records AS r WHERE {_STALE} AND r.ready_until <= :now
+    AND {_STALE_NOT_ASIDE}
 ORDER BY r.ready_until LIMIT CAST(:limit AS INTEGER)
 """
 

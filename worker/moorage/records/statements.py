@@ -331,29 +331,35 @@ CHOSEN_ONE = "SELECT id FROM records WHERE id = :record AND state = 'dead'"
 
 # --- due work: a record and the instant of which it is due, by which one lease or delay is told from the next ---
 
+_EXPIRED_ITEM = "r.id || '@' || r.expires_at"
+_EXPIRED_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = {_EXPIRED_ITEM})"
+
 # The lease that runs out first, and the leases that have run out.
-EARLIEST_EXPIRY = """
+EARLIEST_EXPIRY = f"""
 SELECT r.expires_at AS due FROM records AS r WHERE r.state = 'claimed'
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id || '@' || r.expires_at)
+    AND {_EXPIRED_NOT_ASIDE}
 ORDER BY r.expires_at LIMIT 1
 """
-EXPIRED = """
-SELECT r.id || '@' || r.expires_at AS item, r.expires_at AS due FROM records AS r
+EXPIRED = f"""
+SELECT {_EXPIRED_ITEM} AS item, r.expires_at AS due FROM records AS r
 WHERE r.state = 'claimed' AND r.expires_at <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'lease_expired' AND item = r.id || '@' || r.expires_at)
+    AND {_EXPIRED_NOT_ASIDE}
 ORDER BY r.expires_at LIMIT CAST(:limit AS INTEGER)
 """
 
+_DELAYED_ITEM = "r.id || '@' || r.not_before"
+_DELAYED_NOT_ASIDE = f"NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = {_DELAYED_ITEM})"
+
 # The record whose not_before comes first, and the records whose not_before has come.
-EARLIEST_DELAY = """
+EARLIEST_DELAY = f"""
 SELECT r.not_before AS due FROM records AS r WHERE r.available = 0 AND r.not_before IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id || '@' || r.not_before)
+    AND {_DELAYED_NOT_ASIDE}
 ORDER BY r.not_before LIMIT 1
 """
-DELAYED = """
-SELECT r.id || '@' || r.not_before AS item, r.not_before AS due FROM records AS r
+DELAYED = f"""
+SELECT {_DELAYED_ITEM} AS item, r.not_before AS due FROM records AS r
 WHERE r.available = 0 AND r.not_before <= :now
-    AND NOT EXISTS (SELECT 1 FROM due_failures WHERE work = 'record_due' AND item = r.id || '@' || r.not_before)
+    AND {_DELAYED_NOT_ASIDE}
 ORDER BY r.not_before LIMIT CAST(:limit AS INTEGER)
 """
 
